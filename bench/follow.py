@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.environments import ROOT
-from bench.mnist_job import MnistJob
+from bench.mnist_job import MnistJob, Window, ratios_of
 from bench.processes import CaseFailed, Processes, free_addresses
 
 SETTLE_S = 0.7
@@ -102,41 +102,31 @@ def measure(
     processes.start("server", serve, job.environment)
     processes.wait_for("the server serves", lambda: _answered(web) > 0, deadline_s)
     server = processes._running["server"].pid  # noqa: SLF001
-    windows: dict[bool, list[float]] = {True: [], False: []}
-    spent: dict[bool, list[float]] = {True: [], False: []}
-    cores = []
+    windows: dict[bool, list[Window]] = {True: [], False: []}
     for number in range(2 * pairs):
         is_followed = (number % 4) in (1, 2)  # without, with, with, without: a trend hits both alike
         os.kill(server, signal.SIGCONT if is_followed else signal.SIGSTOP)
         processes.wait_a_while(SETTLE_S)
-        used, before, since = job.cpu_s("server"), job.version(), time.monotonic()
-        processes.wait_a_while(window_s)
-        steps, took_s = job.version() - before, time.monotonic() - since
-        job_s, server_s = (now - then for now, then in zip(job.cpu_s("server"), used, strict=True))
-        windows[is_followed].append(steps / took_s)
-        spent[is_followed].append((job_s + server_s) / steps)
-        if is_followed:
-            cores.append(server_s / took_s)
-        click.echo(f"window {number + 1} of {2 * pairs}: {windows[is_followed][-1]:,.0f} steps/s", err=True)
+        one = job.window(window_s, "server")
+        windows[is_followed].append(one)
+        click.echo(f"window {number + 1} of {2 * pairs}: {one.steps_s:,.0f} steps/s", err=True)
     os.kill(server, signal.SIGCONT)
     processes.wait_a_while(2.0)
     ages = freshness(job, web, freshness_s)
-    ratios = sorted(followed / alone for followed, alone in zip(windows[True], windows[False], strict=True))
-    quartiles = statistics.quantiles(ratios, n=4)
+    followed, alone = windows[True], windows[False]
     return {
-        "alone": statistics.median(windows[False]),
-        "followed": statistics.median(windows[True]),
-        "ratio": statistics.median(ratios),
-        "ratio_quartiles": [quartiles[0], quartiles[2]],
-        "cpu_ms_alone": 1e3 * statistics.median(spent[False]),
-        "cpu_ms_followed": 1e3 * statistics.median(spent[True]),
-        "server_cores": statistics.median(cores),
+        "alone": statistics.median(one.steps_s for one in alone),
+        "followed": statistics.median(one.steps_s for one in followed),
+        **ratios_of(followed, alone),
+        "cpu_ms_alone": 1e3 * statistics.median(one.cpu_s for one in alone),
+        "cpu_ms_followed": 1e3 * statistics.median(one.cpu_s for one in followed),
+        "server_cores": statistics.median(one.beside_cpu_s / one.seconds for one in followed),
         "freshness_median_s": statistics.median(ages),
         "freshness_p99_s": ages[int(0.99 * len(ages))],
         "freshness_max_s": ages[-1],
         "updates_timed": len(ages),
-        "windows": {"alone": windows[False], "followed": windows[True]},
-        "cpu_s_of_windows": {"alone": spent[False], "followed": spent[True]},
+        "windows": {"alone": [one.steps_s for one in alone], "followed": [one.steps_s for one in followed]},
+        "cpu_s_of_windows": {"alone": [one.cpu_s for one in alone], "followed": [one.cpu_s for one in followed]},
     }
 
 

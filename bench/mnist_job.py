@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.environments import ROOT, our_environment
 from bench.processes import Processes
@@ -12,6 +17,40 @@ from trainband.monitor.inquiry import Inquiry
 
 WARM = 500
 """Updates after which the job counts as running."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What was counted in a stretch of time.
+
+    Attributes:
+      steps: updates of the ps.
+      seconds: that it lasted.
+      job_cpu_s: processor seconds of the job's tasks.
+      beside_cpu_s: and of what ran beside them.
+    """
+
+    steps: int
+    seconds: float
+    job_cpu_s: float
+    beside_cpu_s: float
+
+    @property
+    def steps_s(self) -> float:
+        """Updates per second."""
+        return self.steps / self.seconds
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor seconds of all together for each update."""
+        return (self.job_cpu_s + self.beside_cpu_s) / self.steps
+
+
+def ratios_of(windows: Sequence[Window], alone: Sequence[Window]) -> dict[str, Any]:
+    """How fast the job was in windows, of what it was in those beside them: the median and the quartiles."""
+    ratios = [one.steps_s / other.steps_s for one, other in zip(windows, alone, strict=True)]
+    quartiles = statistics.quantiles(ratios, n=4)
+    return {"ratio": statistics.median(ratios), "ratio_quartiles": [quartiles[0], quartiles[2]]}
 
 
 class MnistJob:
@@ -46,7 +85,15 @@ class MnistJob:
         except PeerError:
             return 0
 
-    def cpu_s(self, beside: str) -> tuple[float, float]:
+    def window(self, seconds: float, beside: str) -> Window:
+        """Counts what the job and what runs beside it under this name do in so many seconds."""
+        used, before, since = self._cpu_s(beside), self.version(), time.monotonic()
+        self._processes.wait_a_while(seconds)
+        steps, took_s = self.version() - before, time.monotonic() - since
+        job_s, beside_s = (now - then for now, then in zip(self._cpu_s(beside), used, strict=True))
+        return Window(steps, took_s, job_s, beside_s)
+
+    def _cpu_s(self, beside: str) -> tuple[float, float]:
         """The processor seconds of the job's tasks, and of what runs beside them under this name."""
         usage = self._processes.usage()
         return sum(usage[task].cpu_s for task in self._tasks), usage[beside].cpu_s

@@ -16,7 +16,6 @@ import socket
 import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench.mnist_job import MnistJob
+from bench.mnist_job import MnistJob, Window, ratios_of
 from bench.processes import CaseFailed, Processes, free_addresses
 
 SETTLE_S = 1.5
@@ -88,35 +87,27 @@ def measure(
     processes.wait_a_while(2.0)
     server = processes._running["page"].pid  # noqa: SLF001
     kinds = (0, 1, many)
-    steps_s: dict[int, list[float]] = {kind: [] for kind in kinds}
-    spent: dict[int, list[tuple[float, float, int, float]]] = {kind: [] for kind in kinds}
+    windows: dict[int, list[Window]] = {kind: [] for kind in kinds}
     for number in range(rounds):
         for kind in kinds if number % 2 == 0 else reversed(kinds):  # a trend hits all alike
             wanted.write_text(str(kind))
             os.kill(server, signal.SIGCONT if kind else signal.SIGSTOP)
             processes.wait_a_while(SETTLE_S)
-            used, before, since = job.cpu_s("page"), job.version(), time.monotonic()
-            processes.wait_a_while(window_s)
-            steps, took_s = job.version() - before, time.monotonic() - since
-            job_s, page_s = (now - then for now, then in zip(job.cpu_s("page"), used, strict=True))
-            steps_s[kind].append(steps / took_s)
-            spent[kind].append((job_s, page_s, steps, took_s))
-            click.echo(f"round {number + 1} of {rounds}, {kind} viewers: {steps / took_s:,.0f} steps/s", err=True)
+            one = job.window(window_s, "page")
+            windows[kind].append(one)
+            click.echo(f"round {number + 1} of {rounds}, {kind} viewers: {one.steps_s:,.0f} steps/s", err=True)
     os.kill(server, signal.SIGCONT)
-    found: dict[str, Any] = {}
-    for kind in kinds:
-        ratios = [one / alone for one, alone in zip(steps_s[kind], steps_s[0], strict=True)]
-        quartiles = statistics.quantiles(ratios, n=4)
-        found[str(kind)] = {
-            "steps_s": statistics.median(steps_s[kind]),
-            "ratio": statistics.median(ratios),
-            "ratio_quartiles": [quartiles[0], quartiles[2]],
-            "cpu_ms": 1e3 * statistics.median((job + page) / steps for job, page, steps, _ in spent[kind]),
-            "page_cores": statistics.median(page / took for _, page, _, took in spent[kind]),
-            "page_share": statistics.median(page / (job + page) for job, page, _, _ in spent[kind]),
-            "windows": steps_s[kind],
+    return {
+        str(kind): {
+            "steps_s": statistics.median(one.steps_s for one in found),
+            **ratios_of(found, windows[0]),
+            "cpu_ms": 1e3 * statistics.median(one.cpu_s for one in found),
+            "page_cores": statistics.median(one.beside_cpu_s / one.seconds for one in found),
+            "page_share": statistics.median(one.beside_cpu_s / (one.job_cpu_s + one.beside_cpu_s) for one in found),
+            "windows": [one.steps_s for one in found],
         }
-    return found
+        for kind, found in windows.items()
+    }
 
 
 def _listens(address: str) -> bool:
