@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Retention
 from trainband.cluster import Cluster
-from trainband.cluster.task_metrics import serve_metrics
-from trainband.errors import ClusterError, DataError, ModelError
+from trainband.errors import DataError, ModelError
 from trainband.model.batch import examples_in
 from trainband.model.mesh_context import on_mesh
 from trainband.model.model import Model
@@ -26,6 +25,7 @@ from trainband.strategies.base import Strategy, checked
 from trainband.strategies.engine import Engine
 from trainband.strategies.one_device import OneDevice
 from trainband.train.checkpointer import About, Checkpointer
+from trainband.train.evaluator_task import run_evaluator
 from trainband.train.feed import Feed, require_batches
 from trainband.train.hook_loop import require_hooks
 from trainband.train.hooks import EarlyStopping, Hook, StepProfileHook, StopAtStepHook, ValidationHook
@@ -268,7 +268,8 @@ class Trainer:
         if self._module is not None:
             self._module.check()
         if self.cluster is not None and self.cluster.task.job == "evaluator":
-            self._evaluate_checkpoints(checkpoint_dir, validation)
+            variables = self._model.variables()
+            run_evaluator(self.cluster, self.evaluate_params, variables, checkpoint_dir, validation, self.say)
         stop = [] if steps is None else [StopAtStepHook(num_steps=steps)]
         validating = []
         if validation is not None:
@@ -488,18 +489,6 @@ class Trainer:
             times=engine.times,
             runtime=self.job.runtime,
         )
-
-    def _evaluate_checkpoints(self, checkpoint_dir: str | Path | None, validation: Iterable[PyTree] | None) -> NoReturn:
-        if checkpoint_dir is None or validation is None:
-            raise ClusterError(
-                "an evaluator task needs fit(checkpoint_dir=..., validation=...): the checkpoints that it evaluates, "
-                "and the batches to do it on."
-            )
-        serve_metrics(self.cluster, self.say)
-        from trainband.train.evaluator import Evaluator  # here: it writes summaries, whose library takes a while
-
-        Evaluator(self.evaluate_params, self._model.variables(), Path(checkpoint_dir), validation, say=self.say).run()
-        raise SystemExit(0)
 
 
 def _not_empty(batches: Iterable[PyTree]) -> Iterator[PyTree]:
