@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trainband.errors import DeadlineExceeded, TrainbandError
 from trainband.monitor.trace import Event, trace_of
@@ -134,11 +135,12 @@ class PageRecorder:
             self._become("done")
         except TrainbandError as exc:
             self._become("failed", str(exc))
+        except Exception as exc:  # an error of ours: the page says so, and does not wait for ever
+            self._become("failed", f"{type(exc).__name__}: {exc}")
+            raise
 
     def _heard(self, came: int, of: int) -> None:
-        state = self.state
-        self.state = RecorderState("recording", state.number, state.steps, came, of, at=state.at)
+        self.state = replace(self.state, came=came, workers=of)
 
     def _become(self, state: Literal["done", "failed"], error: str = "") -> None:
-        was = self.state
-        self.state = RecorderState(state, was.number, was.steps, was.came, was.workers, error, was.at)
+        self.state = replace(self.state, state=state, error=error)
