@@ -42,9 +42,10 @@ MINUTES ?= 30
 fuzz: $(VENV)/.ready-fuzz   ## try hostile inputs on everything that reads bytes, for MINUTES (30)
 	@$(BIN)/python -m tests.fuzz $(MINUTES)
 
-lint: $(VENV)/.ready-dev   ## check style and types
+lint: $(VENV)/.ready-dev   ## check style, types and plain English
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/python -m tests.language
 	@$(BIN)/mypy
 
 lock: $(VENV)/.ready-dev   ## renew constraints.txt: the newest versions that pyproject.toml allows, for every supported Python
@@ -68,7 +69,7 @@ bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed int
 	@$(BIN)/python -m bench.stragglers
 	@$(BIN)/python -m bench.checkpoint
 	@$(BIN)/python -m bench.input_path
-	@$(BIN)/python -m bench.replicas
+	@$(BIN)/python -m bench.standbys
 	@$(BIN)/python -m bench.allreduce
 	@$(BIN)/python -m bench.allreduce --model convnet
 	@$(BIN)/python -m bench.keras_fit

@@ -5,12 +5,12 @@
     python -m bench.ps_mnist     parameter-server training of a small network: the peers and trainband in turn
     python -m bench.push_pull    moving 400 MB to a parameter server and back: a socket, TensorFlow, trainband
     python -m bench.scaling      how an exchange grows with the number of ps and workers
-    python -m bench.stragglers   what a slow worker costs under each update rule
-    python -m bench.replicas     what a standby for every shard costs while nothing fails
+    python -m bench.stragglers   the cost of a slow worker under each update rule
+    python -m bench.standbys     the cost of a standby for every shard while nothing fails
     python -m bench.allreduce    synchronous steps of two processes: bare JAX, PyTorch, TensorFlow, trainband
-    python -m bench.gpu          the checks that want a GPU (`make test-gpu`); says so where there is none
-    python -m bench.chaos        a job under random faults: what it still does, and how soon it is back
+    python -m bench.gpu          the checks that need a GPU (`make test-gpu`); says so without one
+    python -m bench.chaos        a job under random faults: its throughput and recovery
 
-`peers` holds what we compare with, `tasks` what runs of ours; both are programs that the commands start, one process a
-task. TensorFlow lives in an environment of its own, which is made when first needed (see `environments`).
+`peers` holds the compared programs, `tasks` trainband's own; both are programs that the commands start, one process a
+task. TensorFlow has its own environment, which is made when first needed (see `environments`).
 """

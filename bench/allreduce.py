@@ -4,11 +4,11 @@
 ``convnet``, two convolutions of 3x3 with a stride of 2 to 16 and 32 channels, and a dense layer, in batches of 32.
 Contenders: bare JAX over gloo, which sums all gradients as one flat array, each array by itself, or what its compiler
 finds; PyTorch's DistributedDataParallel over gloo; TensorFlow's MultiWorkerMirrored; trainband's ParameterServer with
-Sync, which has 1 ps beside the workers, and its MultiWorkerMirrored. What ends in 50 has so many steps in one call.
+Sync, which has 1 ps beside the workers, and its MultiWorkerMirrored. Names ending in 50 run 50 steps in one call.
 
 A step is one gradient of each worker and one update with their mean. Every process gets its share of the cores as
 compute threads, as `trainband run` gives it; a ps has as many as a worker. All take the same 50 batches again and
-again, which they hold as what they compute with: JAX and trainband as arrays on their device. What has
+again, which they hold in their own form: JAX and trainband as arrays on their device. A case with
 ``numpy`` in its name is given NumPy arrays instead, as they come from most data, and put each on the device for
 its step. They alternate for some rounds, because a machine's speed drifts, and the medians count.
 
@@ -18,7 +18,7 @@ DIR``; a peer also gets ``--task_index I --worker_hosts C,D --threads T``, and o
 
 1. takes 100 steps to warm up and 100 to find its speed; from this the first worker finds how many fill S seconds, and
    leaves the number in DIR/steps, for all;
-2. makes DIR/worker-I.begin where its steps so far are done, takes so many steps, and makes DIR/worker-I.end;
+2. makes DIR/worker-I.begin where its steps so far are done, takes that many steps, and makes DIR/worker-I.end;
 3. leaves {"steps", "steps_per_s", "loss"} in DIR/worker-I.json, the loss being that of its params on 1,000 test images,
    and ends with status 0.
 
@@ -96,7 +96,7 @@ CONTENDERS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What every contender does alike.
+    """The settings of every contender.
 
     Attributes:
       seconds: of steps that are measured, about.
@@ -175,7 +175,7 @@ def main(
 
 
 def choose(asked: Sequence[str]) -> list[str]:
-    """Give the contenders to run; says so where this trainband has no MultiWorkerMirrored.
+    """Return the contenders to run; says so if this trainband lacks MultiWorkerMirrored.
 
     Raises:
       click.ClickException: it was asked for.
@@ -190,7 +190,7 @@ def choose(asked: Sequence[str]) -> list[str]:
 
 
 def find_pythons(names: Sequence[str], tensorflow: Path | None, torch: Path | None) -> dict[str, Path]:
-    """Give the interpreters that the contenders need, by name.
+    """Return the interpreters that the contenders need, by name.
 
     Raises:
       click.ClickException: one can be found nowhere.
@@ -265,7 +265,7 @@ def _words(flags: dict[str, Any]) -> list[str]:
 
 
 def summarise(runs: list[Run]) -> dict[str, Any]:
-    """Give each contender's median speed, and as a multiple of some peers'."""
+    """Return each contender's median speed, and as a multiple of some peers'."""
     speeds: dict[str, list[float]] = {}
     for run in runs:
         speeds.setdefault(run.contender, []).append(run.steps_per_s)

@@ -6,12 +6,12 @@ computing, so that the throughput depends on how many there are, and not on the 
 task has a network of its own, whose cable can be pulled (`--no-namespaces`: all on loopback, no cables).
 
 Faults of all kinds come in turn, one at a time: the next only when the job is whole again, which is when every task
-runs, every ps counts every worker, every worker has pushed since, and every shard has its standby (`--replicas 1`).
-`--overlap` does not wait for that. Without replicas the job saves every 5 s, so that a ps that dies can be restored.
+runs, every ps counts every worker, every worker has pushed since, and every shard has its standby (`--standbys 1`).
+`--overlap` does not wait for that. Without standbys the job saves every 5 s, so that a ps that dies can be restored.
 
 Before and after it, in the same sitting, the same job runs without faults, with 4 workers and then with 3: what the
 surviving workers could give is that throughput, by how many there are at each moment. A worker is not there from when
-it is hit until it goes on (SIGSTOP, cable), or, where its process ended, until the next one has had its first push
+it is hit until it continues (SIGSTOP, cable), or, if its process ended, until the next one has had its first push
 applied. A ps that is hit takes no worker away. A machine's speed drifts in ten minutes, so the share is also
 told by the job's own throughput in the stretches between its faults, when it was whole; that hides a job which does not
 get as fast again as it was.
@@ -21,7 +21,7 @@ each worker was told, which it writes down after each step, is compared with wha
 a worker was told is applied, and that a ps has not counted. Twice: more were counted than that life has sent. A push
 under way when its worker died may have been applied or not; so may one of which a worker was told that it is not in all
 shards. Under Sync, where an update is a mean over workers, lost: the updates beyond a shard's last version that
-somebody was told of; twice: updates that a shard has counted, beyond its version.
+a worker was told of; twice: updates that a shard has counted, beyond its version.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ class Calm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Account:
-    """What the counters say; lists are by shard.
+    """The counters; lists are by shard.
 
     Attributes:
       told: pushes of which a worker was told that they are applied.
       lost: of those, pushes (under Sync: updates) that are not in the final params.
       twice: applied more often than sent.
-      unsure: pushes of which nobody was told that all shards have applied them; those under way at a death included.
+      unsure: pushes that no worker was told all shards have applied, including those in flight at a death.
       counted: updates in the final params.
       versions: as each shard gives them.
     """
@@ -105,7 +105,7 @@ class Account:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recovery:
-    """What one fault has cost, in seconds; infinity for what did not come.
+    """The cost of one fault, in seconds; infinity for an event that did not happen.
 
     Attributes:
       moves_s: from the fault to the first update whose gradient was begun after it: all shards take pushes again.
@@ -141,7 +141,7 @@ class Storm:
     "--minutes", type=click.FloatRange(0.5), default=10.0, show_default=True, help="Of training under faults."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the faults.")
-@click.option("--replicas", type=click.IntRange(0, 1), default=1, show_default=True)
+@click.option("--standbys", type=click.IntRange(0, 1), default=1, show_default=True)
 @click.option("--rule", type=click.Choice(RULES), default="async", show_default=True)
 @click.option(
     "--mean", "mean_s", type=click.FloatRange(1), default=15.0, show_default=True, help="Seconds to the next."
@@ -170,7 +170,7 @@ class Storm:
 def main(
     minutes: float,
     seed: int,
-    replicas: int,
+    standbys: int,
     rule: str,
     mean_s: float,
     compute_ms: float,
@@ -191,7 +191,7 @@ def main(
         home = Path(temporary)
         plan = Plan(
             rule=rule,
-            replicas=replicas,
+            standbys=standbys,
             compute_ms=compute_ms,
             data=write_data(home / "digits.npz"),
             deadline_s=deadline_s,
@@ -207,13 +207,13 @@ def main(
             calms.append(run_calm(plan, calm_s, fresh(home / "after"), apart))
         except CaseFailed as exc:
             raise click.ClickException(str(exc)) from exc
-    setting = {"minutes": minutes, "seed": seed, "replicas": replicas, "rule": rule, "compute_ms": compute_ms}
-    title = f"{PS} ps, {WORKERS} workers, {rule}, replicas={replicas}, {minutes:g} min, seed {seed}" + (
+    setting = {"minutes": minutes, "seed": seed, "standbys": standbys, "rule": rule, "compute_ms": compute_ms}
+    title = f"{PS} ps, {WORKERS} workers, {rule}, standbys={standbys}, {minutes:g} min, seed {seed}" + (
         ", a network each" if apart else ", loopback"
     )
     report(job, storm, steps, calms, title, out, setting, as_json=as_json)
     if storm.findings:
-        click.echo(f"What all tasks have printed: {logs}", err=True)
+        click.echo(f"The output of all tasks: {logs}", err=True)
 
 
 def can_be_apart() -> bool:
@@ -223,7 +223,7 @@ def can_be_apart() -> bool:
 
 @contextmanager
 def on_machines(apart: bool) -> Iterator[Machines | None]:
-    """Give a machine for each task, or none."""
+    """Return a machine for each task, or none."""
     if not apart:
         yield None
         return
@@ -260,7 +260,7 @@ def run_calm(plan: Plan, seconds: float, directory: Path, apart: bool) -> Calm:
         ending = job.finish()
         if job.unasked():
             life = job.unasked()[0]
-            raise CaseFailed(f"without faults, {life.task} ended with {life.code}:\n{life.tail()}")
+            raise CaseFailed(f"without faults, {life.task} ended with {life.code}:\n{life.shown()}")
     steps = job.steps()
     moments = timeline.update_moments(steps, plan.rule)
     rates = {workers: timeline.rate(moments, *span) for workers, span in spans.items()}
@@ -312,14 +312,14 @@ def run_storm(
     storm.faults = faults.struck
     storm.findings += [
         f"{life.task}, life {life.number}, ended by itself with {life.code} at "
-        f"{(life.ended_s or 0.0) - storm.begin_s:.1f} s:\n{life.tail()}"
+        f"{(life.ended_s or 0.0) - storm.begin_s:.1f} s:\n{life.shown()}"
         for life in job.unasked()
     ]
     return storm
 
 
 def recover(fault: Fault, steps: Steps, moments: Floats, storm: Storm) -> Recovery:
-    """Give what a fault has cost."""
+    """Return the cost of a fault."""
     whole_s = fault.whole_s if fault.whole_s is not None else float("inf")
     back_s: float | None = None
     after_heal_s: float | None = None
@@ -341,7 +341,7 @@ def recover(fault: Fault, steps: Steps, moments: Floats, storm: Storm) -> Recove
 
 
 def find_absences(job: TracedJob, storm: Storm, steps: Steps) -> list[Absence]:
-    """Give when which worker could not train."""
+    """Return the times at which each worker could not train."""
     found = []
     for fault in storm.faults:
         if not fault.of_ps and fault.act in ("stop", "unplug"):
@@ -357,7 +357,7 @@ def find_absences(job: TracedJob, storm: Storm, steps: Steps) -> list[Absence]:
 
 
 def whole_spans(storm: Storm) -> list[tuple[float, float]]:
-    """Give from when to when the job was whole, between the faults."""
+    """Return the intervals in which the job was whole, between the faults."""
     spans, whole_s = [], storm.begin_s
     for fault in storm.faults:
         if fault.began_s > whole_s:
@@ -436,7 +436,7 @@ def report(
     accounted = account(job, steps, storm.ending, rule) if storm.ending is not None else None
     if accounted is not None and accounted.counted != accounted.versions:
         storm.findings.append(f"shards count {accounted.counted} updates, and say {accounted.versions}")
-    picture = out / f"chaos-{rule}-{job.plan.replicas}.png"
+    picture = out / f"chaos-{rule}-{job.plan.standbys}.png"
     timeline.draw(moments, storm.begin_s, storm.end_s, storm.faults, absences, rate_of, title, picture)
     figures = {
         "setting": setting,
@@ -455,14 +455,14 @@ def report(
         "findings": storm.findings,
         "picture": str(picture),
     }
-    (out / f"chaos-{rule}-{job.plan.replicas}.json").write_text(json.dumps(figures, indent=1))
+    (out / f"chaos-{rule}-{job.plan.standbys}.json").write_text(json.dumps(figures, indent=1))
     if as_json:
         click.echo(json.dumps(figures))
         return
     console = Console()
     console.width = max(console.width, 120)  # a pipe counts as 80 columns
     console.print(make_recovery_table(recoveries, title, seconds))
-    console.print(make_targets_table(figures, recoveries, accounted, job.plan.replicas))
+    console.print(make_targets_table(figures, recoveries, accounted, job.plan.standbys))
     console.print(
         f"Loss at update {same:,}: {losses['training_loss_faults']:.4f} under faults, "
         f"{losses['training_loss_calm']:.4f} without (training, mean of {timeline.LOSS_STEPS} updates). On the test "
@@ -481,7 +481,7 @@ def make_recovery_table(recoveries: Sequence[Recovery], title: str, seconds: flo
         title=title,
         caption="Seconds, median / p99. Moves: until the first update whose gradient was begun after the fault. Gap: "
         "the longest time without an update. Back: until the worker had a push applied, from the fault, and from when "
-        "its process was started again or went on. Whole: until the job was as before.",
+        "its process was restarted or continued. Whole: until the job was as before.",
         caption_justify="left",
     )
     table.add_column("fault")
@@ -503,7 +503,7 @@ def make_recovery_table(recoveries: Sequence[Recovery], title: str, seconds: flo
 
 
 def make_targets_table(
-    figures: dict[str, Any], recoveries: Sequence[Recovery], accounted: Account | None, replicas: int
+    figures: dict[str, Any], recoveries: Sequence[Recovery], accounted: Account | None, standbys: int
 ) -> Table:
     """Lay out the figures that have targets."""
     calm = figures["calm_updates_per_s"]
@@ -535,11 +535,11 @@ def make_targets_table(
     moves = [r.moves_s for r in recoveries if r.kind in ("ps killed", "ps sleeps", "ps unplugged")]
     if moves:
         p99 = float(np.quantile(moves, 0.99))
-        row("updates go on after a ps has gone, p99", f"{p99:.2f} s", f"under {PS_BACK_S:g} s", p99 < PS_BACK_S)
+        row("updates continue after a ps has gone, p99", f"{p99:.2f} s", f"under {PS_BACK_S:g} s", p99 < PS_BACK_S)
     if accounted is not None:
         row("pushes told to be applied", f"{accounted.told:,}, {accounted.unsure:,} others open")
-        name = "of these lost, by shard" + ("" if replicas else " (since the last checkpoint)")
-        row(name, _listed(accounted.lost), "0" if replicas else "", not any(accounted.lost) if replicas else None)
+        name = "of these lost, by shard" + ("" if standbys else " (since the last checkpoint)")
+        row(name, _listed(accounted.lost), "0" if standbys else "", not any(accounted.lost) if standbys else None)
         row("applied twice, by shard", _listed(accounted.twice), "0", not any(accounted.twice))
         row("updates counted, by shard", _listed(accounted.counted))
     return table

@@ -1,7 +1,7 @@
-"""What checkpoints cost: a training that saves now and then, and saving and restoring beside `cp` and Orbax.
+"""The cost of checkpoints: a training that saves now and then, and saving and restoring beside `cp` and Orbax.
 
 Saving (``--part training``): one ps and one worker on loopback train a model of M million float32 with Adam, its
-gradient cheap and dense. Segments of so many seconds alternate, without a save and with one that is ordered at their
+gradient cheap and dense. Segments of equal length alternate, without a save and with one that is ordered at their
 beginning and written beside the steps. One save comes before them and is not measured: memory is touched for the first
 time then. Each segment with a save is compared with its two neighbours, because a machine's speed drifts.
 
@@ -59,7 +59,7 @@ BASES = {
     "trainband-save": ("cp-fsync", "orbax-save"),
     "trainband-read": ("cp", "orbax-read"),
 }
-"""What a case is compared with: the copy that promises as much, and Orbax doing the same."""
+"""The peers of a case: a copy with the same promises, and Orbax doing the same."""
 
 IN_MEMORY = ("tmpfs", "ramfs")
 _CHUNK = 1 << 24
@@ -163,7 +163,7 @@ def main(
 
 
 def check_disk(directory: Path, millions: int) -> str:
-    """Give the kind of file system that a directory is on.
+    """Return the kind of file system that a directory is on.
 
     Raises:
       click.ClickException: it is not on a disk, or that has too little room.
@@ -191,7 +191,7 @@ def run_training(millions: int, saves: int, every: float, home: Path, deadline_s
     (address,) = free_addresses(1)
     command = [sys.executable, "-m", TASK, "--address", address, "--millions", str(millions), "--every", str(every)]
     command += ["--saves", str(saves), "--directory", str(home / "training")]
-    deadline_s += (2 * saves + 1) * 2 * every  # a segment goes on until its save is over
+    deadline_s += (2 * saves + 1) * 2 * every  # a segment lasts until its save is over
     with tempfile.TemporaryDirectory(dir=home) as said, Processes(Path(said)) as processes:
         for role in ("ps", "worker"):
             processes.start(role, [*command, "--role", role], our_environment(1))
@@ -238,7 +238,7 @@ def run_program(case: str, module: str, role: str, millions: int, here: Path, de
 
 
 def settle(here: Path) -> None:
-    """Let the disk finish its work, and have all files there in the page cache."""
+    """Let the disk finish its work, and read all its files into the page cache."""
     os.sync()
     room = memoryview(bytearray(_CHUNK))
     for path in here.rglob("*"):
@@ -273,7 +273,7 @@ def copy(here: Path, millions: int, durable: bool) -> float:
 
 
 def summarise_training(segments: Sequence[Segment]) -> dict[str, Any]:
-    """Give the median speeds and what a save costs, as a share of the steps.
+    """Return the median speeds and what a save costs, as a share of the steps.
 
     Returns:
       median_steps_per_s: without and with a save.
@@ -299,7 +299,7 @@ def summarise_training(segments: Sequence[Segment]) -> dict[str, Any]:
 
 
 def summarise_disk(runs: Sequence[Run], millions: int) -> dict[str, Any]:
-    """Give each case's median seconds and speed, and what it is beside `cp` and Orbax.
+    """Return each case's median seconds and speed, and what it is beside `cp` and Orbax.
 
     Returns:
       median_s, gb_per_s: of each case.

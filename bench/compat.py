@@ -63,7 +63,7 @@ def main(
 
 
 def run_face_2(cases: tuple[str, ...], rounds: int, plan: compat_eager.Plan, python: Path, as_json: bool) -> None:
-    """Run these cases of TensorFlow 2; one that cannot run says why, and the rest goes on."""
+    """Run these cases of TensorFlow 2; one that cannot run says why, and the others still run."""
     with tempfile.TemporaryDirectory(prefix="trainband-bench-") as home:
         data = write_data(Path(home) / "digits.npz")
         done = [

@@ -52,7 +52,7 @@ CASES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What every case does alike; `deadline_s` are the seconds after which one has failed."""
+    """The settings of every case; after `deadline_s` seconds, a case has failed."""
 
     train_steps: int
     warm_up_steps: int = 200

@@ -18,10 +18,10 @@ _HOME = ROOT / ".bench"
 
 
 def tensorflow_python(given: Path | None = None, *, also: str = "") -> Path:
-    """Give a Python interpreter that has TensorFlow, making a virtual environment for it if need be.
+    """Return a Python interpreter that has TensorFlow, making a virtual environment for it if needed.
 
     Args:
-      given: an interpreter that has it already, which is checked; None for the one in ``.bench/tensorflow``.
+      given: an interpreter with it installed, which is checked; None for the one in ``.bench/tensorflow``.
       also: another package that it must have, such as ``tf_keras``, of the same version.
 
     Returns:
@@ -50,13 +50,13 @@ def tensorflow_python(given: Path | None = None, *, also: str = "") -> Path:
 
 
 def torch_python(given: Path | None = None) -> Path:
-    """Give a Python interpreter that has PyTorch, making a virtual environment for it if need be.
+    """Return a Python interpreter that has PyTorch, making a virtual environment for it if needed.
 
     PyTorch's own dependencies are gigabytes of libraries for GPUs, which a build for the CPU can do without. So it is
     first installed with those alone that are Python, and with all only where it cannot be imported then.
 
     Args:
-      given: an interpreter that has it already, which is checked; None for the one in ``.bench/torch``.
+      given: an interpreter with it installed, which is checked; None for the one in ``.bench/torch``.
 
     Returns:
       The interpreter's path.
@@ -80,10 +80,10 @@ def torch_python(given: Path | None = None) -> Path:
 
 
 def serving_python(given: Path | None = None) -> Path:
-    """Give a Python interpreter that has the peers of `bench/serve.py`, making a virtual environment if need be.
+    """Return a Python interpreter that has the peers of `bench/serve.py`, making a virtual environment if needed.
 
     Args:
-      given: an interpreter that has them already, which is checked; None for the one in ``.bench/serving``.
+      given: an interpreter with them installed, which is checked; None for the one in ``.bench/serving``.
 
     Returns:
       The interpreter's path.
@@ -109,7 +109,7 @@ def has_torch(python: Path) -> bool:
 
 
 def our_environment(workers: int) -> dict[str, str]:
-    """Give the variables for tasks in our own interpreter: XLA's, as `trainband run` sets them, and the code's place.
+    """Return the variables for tasks in our own interpreter: XLA's, as `trainband run` sets them, and the code's place.
 
     Each of the processes would otherwise start as many compute threads as there are cores, and they get in each
     other's way.
@@ -122,12 +122,13 @@ def our_environment(workers: int) -> dict[str, str]:
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": paths,
         "UCX_TLS": "tcp",  # whatever network cards this machine has
+        "TRAINBAND_TRUSTED_FABRIC": "1",  # the loopback interface: streams may take UCX
         "PYTHONDONTWRITEBYTECODE": "",  # an installed package has its bytecode
     }
 
 
 def peer_environment(workers: int) -> dict[str, str]:
-    """Give the variables for a peer in its own interpreter: `bench` alone, and PyTorch's threads as torchrun does.
+    """Return the variables for a peer in its own interpreter: `bench` alone, and PyTorch's threads as torchrun does.
 
     TensorFlow heeds none of these; it decides for itself, as it does for its users.
     """
@@ -136,7 +137,7 @@ def peer_environment(workers: int) -> dict[str, str]:
 
 
 def _make(python: Path, what: str) -> None:
-    """Make the virtual environment that this interpreter shall be in."""
+    """Make the virtual environment of this interpreter."""
     click.echo(f"Installing {what} into {python.parents[1]}; this happens once.", err=True)
     _HOME.mkdir(exist_ok=True)
     (_HOME / ".gitignore").write_text("*\n")  # the directory hides itself, whatever the repository ignores

@@ -1,4 +1,4 @@
-"""What `bench.chaos` does to a job: the kinds of faults, their order, and how each strikes and heals."""
+"""The faults of `bench.chaos`: their kinds and order, and how each strikes and heals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server that follows a job costs it, and how old its answers are (`trainband serve --follow`).
+"""The cost to a job of a server that follows it, and the age of its answers (`trainband serve --follow`).
 
 One job of `examples/mnist.py`, of 1 ps and 2 workers, and one server beside it. In turns, the server follows, or is
 stopped (SIGSTOP) so that the job has the machine to itself: the updates of the ps in each such window are counted, so

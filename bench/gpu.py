@@ -68,7 +68,7 @@ PIECES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device:
-    """What a Python's JAX computes on.
+    """The devices of an interpreter's JAX.
 
     Attributes:
       jax: its version.
@@ -93,10 +93,10 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What became of one check.
+    """The outcome of one check.
 
     Attributes:
-      name: in words.
+      name: of the check, for people.
       verdict: what it would be on a GPU.
       detail: the figures behind it.
     """
@@ -137,7 +137,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Report:
-    """What was found; each check prints its figures as soon as it has them."""
+    """The outcomes; each check prints its figures as soon as it has them."""
 
     console: Console
     checks: list[Check] = field(default_factory=list)
@@ -147,12 +147,12 @@ class Report:
 @click.command(help=__doc__.partition("\n")[0])
 @click.option("--seconds", type=click.FloatRange(0.1), default=3.0, show_default=True, help="Measured, each.")
 @click.option("--rounds", type=click.IntRange(1), default=7, show_default=True)
-@click.option("--require-gpu", is_flag=True, help="End with exit code 2 where there is none.")
+@click.option("--require-gpu", is_flag=True, help="Exit with code 2 without a GPU.")
 @click.option("--python", type=click.Path(path_type=Path), help="An interpreter whose JAX can use the GPU.")
 @click.option("--deadline", "deadline_s", default=600.0, show_default=True, help="Seconds for one check.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 def main(seconds: float, rounds: int, require_gpu: bool, python: Path | None, deadline_s: float, as_json: bool) -> None:
-    """Run the checks one after the other and print what came out."""
+    """Run the checks in turn and print the results."""
     chosen, device = find_device(python, deadline_s)
     report = Report(Console(quiet=as_json, highlight=False))
     report.console.width = max(report.console.width, 110)  # a pipe counts as 80 columns
@@ -189,7 +189,7 @@ def main(seconds: float, rounds: int, require_gpu: bool, python: Path | None, de
 
 
 def verdict_on(device: Device, check: Check) -> str:
-    """Give what can be said of a check on this device."""
+    """Return the possible statement about a check on this device."""
     if device.is_gpu or check.verdict in (FAILED, NOT_RUN):
         return check.verdict
     return f"only ran on {device.platform.upper()}"
@@ -199,7 +199,7 @@ def verdict_on(device: Device, check: Check) -> str:
 
 
 def find_device(given: Path | None, deadline_s: float) -> tuple[Path, Device]:
-    """Give the interpreter to run the checks in, and what its JAX computes on.
+    """Return the interpreter to run the checks in, and what its JAX computes on.
 
     Raises:
       click.ClickException: the interpreter has no JAX that starts.
@@ -221,9 +221,9 @@ def ask_device(python: Path, deadline_s: float) -> Device:
 
 
 def gpu_python() -> Path:
-    """Give a Python interpreter with the same JAX as ours, for CUDA; makes an environment for it if need be.
+    """Return a Python interpreter with the same JAX as ours, for CUDA; makes an environment if needed.
 
-    Not into ours: the test suite is to find there what everybody has.
+    Not into this one, whose packages the test suite expects unchanged.
 
     Raises:
       click.ClickException: the installation failed.
@@ -238,7 +238,7 @@ def gpu_python() -> Path:
     command = [python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", "--editable", ROOT]
     wanted = f"jax[{EXTRA}]=={version('jax')}"
     if subprocess.run([*map(str, command), wanted], stdout=sys.stderr).returncode:
-        raise click.ClickException(f"{wanted} could not be installed; give an interpreter that has it by --python.")
+        raise click.ClickException(f"{wanted} could not be installed; name an interpreter with it by --python.")
     return python
 
 
@@ -253,7 +253,7 @@ def _versions(python: Path) -> list[str]:
 
 
 def nvidia_smi(*arguments: str) -> list[str]:
-    """Give the lines that nvidia-smi prints; none where there is no such command, or no card."""
+    """Return the lines that nvidia-smi prints; none without the command or a GPU."""
     found = shutil.which("nvidia-smi")
     if found is None:
         return []
@@ -265,7 +265,7 @@ def nvidia_smi(*arguments: str) -> list[str]:
 
 
 def apps_on_cards() -> list[App]:
-    """Give the processes that compute on the cards, one entry for each card of each."""
+    """Return the processes that compute on the GPUs, one entry for each GPU of each."""
     lines = nvidia_smi("--query-compute-apps=pid,used_memory", "--format=csv,noheader")
     rows = [[part.strip() for part in line.split(",")] for line in lines]
     return [App(int(row[0]), row[1]) for row in rows if len(row) == 2 and row[0].isdigit()]
@@ -289,14 +289,14 @@ def check_one_device(plan: Plan, report: Report) -> None:
 
 
 def ratio_of(ours: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
-    """Give the median of the rounds' ratios, and their noise: the median distance of one from it."""
+    """Return the median of the rounds' ratios, and their noise: the median distance of one from it."""
     ratios = [a / b for a, b in zip(ours, other, strict=True)]
     median = statistics.median(ratios)
     return median, statistics.median(abs(ratio - median) for ratio in ratios)
 
 
 def judge_ratio(ratio: float, noise: float) -> str:
-    """Give the verdict: a target that is missed by less than the noise counts as met."""
+    """Return the verdict: a target missed by less than the noise counts as met."""
     return MET if ratio + noise >= LEAST_RATIO else MISSED
 
 
@@ -344,7 +344,7 @@ def run_job(plan: Plan) -> dict[str, Any]:
 def judge_cards(
     ps: Mapping[str, Any], worker: Mapping[str, Any], before: Sequence[App], during: Sequence[App]
 ) -> tuple[str, str]:
-    """Give the verdict and why: the worker must be on a card, and the ps not.
+    """Return the verdict and why: the worker must be on a GPU, and the ps not.
 
     In a container the driver's pids are not ours. There the processes that have come during the job must be one.
     """
@@ -418,7 +418,7 @@ def run_steps(python: Path, deadline_s: float, check: str, *flags: str) -> dict[
 
 
 def environment() -> dict[str, str]:
-    """Give the variables for our tasks: the code's place alone, so that JAX takes what there is."""
+    """Return the variables for our tasks: the code's place alone, so that JAX takes what there is."""
     return {"PYTHONPATH": our_environment(1)["PYTHONPATH"]}
 
 

@@ -129,7 +129,7 @@ def run_job(flags: Sequence[str], deadline_s: float) -> dict[str, Any]:
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, float]:
-    """Give each case's median share of the step."""
+    """Return each case's median share of the step."""
     cases = dict.fromkeys(run.case for run in runs)
     return {case: statistics.median(run.share for run in runs if run.case == case) for case in cases}
 

@@ -40,7 +40,7 @@ RATIOS = {"x plain": "plain", "x tf-ps": "tf-ps", "x tf-mirrored": "tf-mirrored"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What every contender does alike.
+    """The settings of every contender.
 
     Attributes:
       steps: updates in an epoch.
@@ -102,7 +102,7 @@ def main(
 
 
 def find_peer(given: Path | None) -> Path:
-    """Give an interpreter that has TensorFlow and tf_keras.
+    """Return an interpreter that has TensorFlow and tf_keras.
 
     Raises:
       click.ClickException: there is none.

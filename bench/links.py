@@ -36,7 +36,7 @@ PORT = 2222
 @click.option("--deadline", "deadline_s", default=180.0, show_default=True, help="Seconds for one case.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 def main(links: tuple[str, ...], rounds: int, exchanges: int, millions: int, deadline_s: float, as_json: bool) -> None:
-    """Run the cases on each link in turn and print what came out."""
+    """Run the cases on each link in turn and print the results."""
     if os.geteuid() != 0:
         raise click.ClickException("network namespaces take root.")
     os.environ["TRAINBAND_INSECURE"] = "1"

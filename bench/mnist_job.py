@@ -21,7 +21,7 @@ WARM = 500
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was counted in a stretch of time.
+    """The counts of a stretch of time.
 
     Attributes:
       steps: updates of the ps.
@@ -86,7 +86,7 @@ class MnistJob:
             return 0
 
     def window(self, seconds: float, beside: str) -> Window:
-        """Counts what the job and what runs beside it under this name do in so many seconds."""
+        """Counts the work of the job, and of other processes under this name, in this many seconds."""
         used, before, since = self._cpu_s(beside), self.version(), time.monotonic()
         self._processes.wait_a_while(seconds)
         steps, took_s = self.version() - before, time.monotonic() - since

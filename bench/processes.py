@@ -26,7 +26,7 @@ class CaseFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one task, with all its children, has used so far.
+    """The resources that one task, with all its children, has used so far.
 
     Attributes:
       cpu_s: processor seconds, user and system.
@@ -60,7 +60,7 @@ class Processes:
     ) -> None:
         """Kill every process that was started, and its group; what a launcher has started, it ends itself."""
         for process in self._running.values():
-            # The leader may have ended before its children; its group goes on until they end.
+            # The leader may have ended before its children; its group lasts until they end.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         for process in self._running.values():
@@ -99,7 +99,7 @@ class Processes:
             time.sleep(_POLL_S)
 
     def wait_a_while(self, seconds: float) -> None:
-        """Let the tasks go on for so long.
+        """Let the tasks run for a while.
 
         Raises:
           CaseFailed: a task ended with an error.
@@ -113,7 +113,7 @@ class Processes:
         self.wait_for(f"the end of {', '.join(names)}", lambda: all(t.poll() == 0 for t in tasks), deadline_s)
 
     def usage(self) -> dict[str, Usage]:
-        """Give what each task has used, from /proc; of a task that has ended, what was last seen."""
+        """Return the use of each task, from /proc; of a task that has ended, what was last seen."""
         stats: dict[int, list[str]] = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -133,7 +133,7 @@ class Processes:
         return dict(self._usage)
 
     def result(self, name: str) -> dict[str, Any]:
-        """Give the JSON object that a task printed as its last line.
+        """Return the JSON object that a task printed as its last line.
 
         Raises:
           CaseFailed: it printed none.
@@ -148,7 +148,7 @@ class Processes:
         return self._directory / f"{name.replace(':', '-')}.{stream}"
 
     def _said(self, names: Sequence[str] | Mapping[str, object]) -> str:
-        """Give the end of what tasks printed, for an error message."""
+        """Return the end of what tasks printed, for an error message."""
         parts = []
         for name in names:
             for stream in ("out", "err"):
@@ -159,7 +159,7 @@ class Processes:
 
 
 def free_addresses(count: int) -> list[str]:
-    """Give so many addresses on the loopback interface that nobody listens on."""
+    """Return this many free addresses on the loopback interface."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -175,7 +175,7 @@ def _leave(number: int, _: object) -> None:
 
 
 def _cpu_s(pid: int, fields: Sequence[str]) -> float:
-    """Give the processor seconds of a live process and of its children that have ended; fields as /proc gives them."""
+    """Return the processor seconds of a live process and of its children that have ended; fields as in /proc."""
     ended_s = sum(map(int, fields[13:15])) / _TICKS_PER_S
     # Linux makes the number of a process's own clock so (clock_getcpuclockid(3)); it counts nanoseconds where /proc
     # counts ticks of 10 ms, too coarse for a ps that is idle most of the time.
@@ -192,7 +192,7 @@ def _descends(pid: int, ancestor: int, parents: Mapping[int, int]) -> bool:
 
 
 def _peak_mib(pid: int) -> float:
-    """Give the largest resident memory of a live process, in MiB."""
+    """Return the largest resident memory of a live process, in MiB."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -92,7 +92,7 @@ CASES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What every case does alike.
+    """The settings of every case.
 
     Attributes:
       deadline_s: seconds after which a case has failed.
@@ -173,7 +173,7 @@ def main(
 
 
 def choose(asked: Sequence[str], rule: str) -> list[str]:
-    """Give the cases to run.
+    """Return the cases to run.
 
     Raises:
       click.ClickException: one that was asked for does not know the rule.
@@ -186,7 +186,7 @@ def choose(asked: Sequence[str], rule: str) -> list[str]:
 
 
 def find_pythons(names: Sequence[str], tensorflow: Path | None, torch: Path | None) -> dict[str, Path]:
-    """Give the interpreters that the cases need, by name; says so where there is no PyTorch.
+    """Return the interpreters that the cases need, by name; says so without PyTorch.
 
     Raises:
       click.ClickException: TensorFlow can be found nowhere.
@@ -293,7 +293,7 @@ def run_compute_only(number: int, plan: Plan, data: Path) -> Run:
 
 
 def summarise(runs: list[Run]) -> dict[str, Any]:
-    """Give each case's median speed, and as a multiple of TensorFlow's, of the best peer's and of the limit."""
+    """Return each case's median speed, and as a multiple of TensorFlow's, of the best peer's and of the limit."""
     speeds: dict[str, list[float]] = {}
     for run in runs:
         speeds.setdefault(run.case, []).append(run.steps_per_s)

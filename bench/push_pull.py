@@ -67,7 +67,7 @@ class Host:
     """Another machine, so to speak.
 
     Attributes:
-      prefix: of the command line, which has it run there.
+      prefix: of the command line, which makes it run there.
       address: of a listener there.
     """
 
@@ -177,7 +177,7 @@ def run_copy(number: int, millions: int, exchanges: int) -> Run:
 
 
 def summarise(runs: list[Run]) -> dict[str, Any]:
-    """Give each case's median of its rounds' medians, and as a multiple of the socket's and of TensorFlow's."""
+    """Return each case's median of its rounds' medians, and as a multiple of the socket's and of TensorFlow's."""
     medians = {
         case: statistics.median(run.median_s for run in runs if run.case == case)
         for case in dict.fromkeys(run.case for run in runs)

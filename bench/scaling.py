@@ -6,7 +6,7 @@ ps apply Adam, and it pulls the params: that is one exchange, the update rule be
 
 Every ps is a process. The workers share at most 4 processes, as threads, for a process of each would need more memory
 and start-up than the measurement itself. Processor time is read from outside, of the ps and of the workers' processes
-separately. What a ps uses while nobody trains (leases, heartbeats) is measured just before and taken off, since it
+separately. The idle use of a ps (leases, heartbeats) is measured just before and subtracted, since it
 belongs to the second, not to the exchange; it has a column of its own.
 
 The combinations alternate for some rounds, and the medians count. It ends with the growth of the ps's processor time
@@ -46,7 +46,7 @@ MOST_GROWTH = 0.30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What every combination does alike.
+    """The settings of every combination.
 
     Attributes:
       compute_ms: what a worker waits in place of computing.
@@ -69,7 +69,7 @@ class Run:
       exchanges_per_s: of all workers together, each with all ps.
       ps_cpu_ms: processor milliseconds of all ps for one exchange, without what they use when idle.
       total_cpu_ms: of the ps and the workers' processes, with everything.
-      ps_idle_ms_per_s: processor milliseconds a second of all ps while nobody trains.
+      ps_idle_ms_per_s: processor milliseconds a second of all idle ps.
       median_ms: how long an exchange takes, as its worker sees it.
       p99_ms: likewise, the 99th percentile.
     """
@@ -89,7 +89,7 @@ class Run:
 @click.option("--compute-ms", type=click.FloatRange(0), default=20.0, show_default=True, help="The stand-in's time.")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.5), default=3.0, show_default=True, help="Measured, each.")
-@click.option("--ps", "only_ps", type=click.Choice(["1", "2", "4"]), help="Only the combinations with so many ps.")
+@click.option("--ps", "only_ps", type=click.Choice(["1", "2", "4"]), help="Only the combinations with this many ps.")
 @click.option("--transport", type=click.Choice(["auto", "flight"]), default="auto", show_default=True)
 @click.option("--deadline", "deadline_s", default=120.0, show_default=True, help="Seconds for one combination.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
@@ -129,7 +129,7 @@ def main(
 
 
 def run_combination(ps: int, workers: int, plan: Plan) -> Run:
-    """Start so many ps and workers, let them exchange, and measure between two moments.
+    """Start ps and workers, let them exchange, and measure between two moments.
 
     Raises:
       CaseFailed: a task failed or was late.
@@ -203,14 +203,14 @@ class Span:
 
 
 def _observe(processes: Processes, seconds: float) -> Span:
-    """Let the tasks go on for a while; errors as for `Processes.wait_for`."""
+    """Let the tasks run for a while; errors as for `Processes.wait_for`."""
     begin_s, before = time.monotonic(), processes.usage()
     processes.wait_a_while(seconds)
     return Span(begin_s, time.monotonic(), before, processes.usage())
 
 
 def medians(runs: list[Run]) -> list[Run]:
-    """Give one run for each combination, each of its figures the median of the rounds'."""
+    """Return one run for each combination, each of its figures the median of the rounds'."""
     rounds: dict[tuple[int, int, float], list[Run]] = {}
     for run in runs:
         rounds.setdefault((run.ps, run.workers, run.compute_ms), []).append(run)
@@ -222,7 +222,7 @@ def medians(runs: list[Run]) -> list[Run]:
 
 
 def growth(runs: list[Run], times: int = 1) -> float | None:
-    """Give by which share the ps's processor time for an exchange grows from 1 to 16 workers on 1 ps.
+    """Return the share by which the ps's processor time for an exchange grows from 1 to 16 workers on 1 ps.
 
     Args:
       runs: one of each combination.
@@ -241,7 +241,7 @@ def growth(runs: list[Run], times: int = 1) -> float | None:
 
 
 def verdict(grown: float | None) -> str:
-    """Say a growth in words."""
+    """Describe a growth as text for people."""
     if grown is None:
         return "not measured"
     return f"{grown:+.0%} (at most +{MOST_GROWTH:.0%}: {'met' if grown <= MOST_GROWTH else 'missed'})"

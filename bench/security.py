@@ -10,7 +10,7 @@ from trainband.cluster.resolvers.credentials import SECRET_FILE, TLS_DIRECTORY
 
 
 def environment(kind: str, directory: Path) -> dict[str, str]:
-    """What tasks of a case find: a `secret`, certificates (`tls`), both made in a directory, or nothing."""
+    """The credentials of a case's tasks: a `secret` or certificates (`tls`), made in a directory, or none."""
     if kind == "secret":
         path = directory / "secret"
         write_secret(path, new_secret())

@@ -133,7 +133,7 @@ def answers(port: int, path: str, body: bytes | None) -> bool:
 
 
 def swap_flags(swaps: int, home: Path) -> list[str]:
-    """Give the server's flags for so many swaps."""
+    """Return the server's flags for this many swaps."""
     return ["--swaps", str(swaps), "--done", str(home / "done")] if swaps else []
 
 

@@ -1,4 +1,4 @@
-"""What a slow worker costs under each update rule: the time to the same training loss.
+"""The cost of a slow worker under each update rule: the time to the same training loss.
 
 1 ps and 4 workers of speed 1, 1, 1 and 1/4 on this machine: the time to compute a gradient is padded with a wait, 10 ms
 for a worker of speed 1. The 784-100-10 network on the digits in the package, batches of 100, Adam. The rules: sync;
@@ -45,7 +45,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What every rule does alike.
+    """The settings of every rule.
 
     Attributes:
       seconds: of training.
@@ -206,7 +206,7 @@ def evaluate(rule: str, number: int, plan: Plan, begin_s: float, results: Sequen
 
 
 def smooth(times: Floats, losses: Floats, seconds: float) -> tuple[Floats, Floats]:
-    """Give the mean of the losses within half a window of each point of a grid; points with none are left out."""
+    """Return the mean of the losses within half a window of each point of a grid; points with none are left out."""
     grid = np.arange(0.0, seconds, GRID_S)
     totals = np.concatenate([[0.0], np.cumsum(losses)])
     low = np.searchsorted(times, grid - WINDOW_S / 2)
@@ -218,7 +218,7 @@ def smooth(times: Floats, losses: Floats, seconds: float) -> tuple[Floats, Float
 
 
 def medians(runs: list[Run]) -> dict[str, float | None]:
-    """Give each rule's median seconds to the target; None where most rounds did not reach it."""
+    """Return each rule's median seconds to the target; None where most rounds did not reach it."""
     out: dict[str, float | None] = {}
     for rule in dict.fromkeys(run.rule for run in runs):
         found = [run.seconds_to_target for run in runs if run.rule == rule]

@@ -15,7 +15,8 @@ from typing import Self
 
 RESTART_S = 0.5
 """Between the end of a process and the start of the next."""
-TAIL = 1500
+PART = 1500
+"""Characters that are shown of the beginning, and of the end, of what a task has printed."""
 
 Command = Callable[[int], Sequence[str]]
 """The command line of a task in its life of this number, from 0."""
@@ -28,7 +29,7 @@ class Life:
     Attributes:
       number: from 0.
       said: the file with what it has printed on both streams.
-      doomed: whether somebody has asked for its end.
+      doomed: whether its end was requested.
       ended_s: when its end was noticed; None while it runs.
       code: its exit code, minus the signal's number.
     """
@@ -42,9 +43,12 @@ class Life:
     ended_s: float | None = None
     code: int | None = None
 
-    def tail(self) -> str:
-        """Give the end of what it has printed."""
-        return self.said.read_text(errors="replace")[-TAIL:]
+    def shown(self) -> str:
+        """Return the first lines that it has printed, which often say why it failed, and the last ones."""
+        said = self.said.read_text(errors="replace")
+        if len(said) <= 2 * PART:
+            return said
+        return f"{said[:PART]}\n[... {len(said) - 2 * PART:,} characters ...]\n{said[-PART:]}"
 
 
 class Supervised:
@@ -107,12 +111,12 @@ class Supervised:
         self.lives[task][-1].process.send_signal(number)
 
     def end(self, task: str, number: int) -> None:
-        """Send a signal that shall end it."""
+        """Send a signal that ends it."""
         self.lives[task][-1].doomed = True
         self.send(task, number)
 
     def unasked(self) -> list[Life]:
-        """Give the lives that ended though nobody had asked for it, while others were to go on or with an error."""
+        """Return the lives that ended without a request, with an error or while others were to continue."""
         return [
             life
             for lives in self.lives.values()

@@ -1,4 +1,4 @@
-"""What a trace of steps tells: updates over time, what the surviving workers could have given, and a picture."""
+"""Analysis of a trace of steps: updates over time, what the surviving workers could have given, and a picture."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOSS_STEPS = 400
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A worker that cannot train: from a fault until its process goes on, or until the next one has pushed."""
+    """A worker that cannot train: from a fault until its process continues, or until the next one has pushed."""
 
     task: str
     from_s: float
@@ -32,7 +32,7 @@ class Absence:
 
 
 def update_moments(steps: Steps, rule: str) -> Floats:
-    """Give the moments at which somebody was told of one more update, in order.
+    """Return the moments at which a worker was told of one more update, in order.
 
     Under Sync several workers are told of one update: the first of them counts. A ps that has gone back to a checkpoint
     gives its versions anew, and they count again.
@@ -51,18 +51,18 @@ def update_moments(steps: Steps, rule: str) -> Floats:
 
 
 def rate(moments: Floats, begin_s: float, end_s: float) -> float:
-    """Give the updates a second between two moments."""
+    """Return the updates a second between two moments."""
     return float(np.count_nonzero((moments >= begin_s) & (moments < end_s))) / (end_s - begin_s)
 
 
 def first_after(steps: Steps, moment_s: float, field: str, worker: int | None = None, life: int = 0) -> float:
-    """Give when the first push was answered that was begun or ended after a moment; infinity for none.
+    """Return when the first push was answered that was begun or ended after a moment; infinity for none.
 
     Args:
       steps: to look through.
       moment_s: of the monotonic clock.
       field: ``began_s`` or ``ended_s``.
-      worker: by whom; None for anybody.
+      worker: the sender; None for any.
       life: of that worker, or a later one.
     """
     chosen = (steps[field] > moment_s) & (steps["applied"] > 0)
@@ -73,20 +73,20 @@ def first_after(steps: Steps, moment_s: float, field: str, worker: int | None = 
 
 
 def longest_gap(moments: Floats, begin_s: float, end_s: float) -> float:
-    """Give the seconds of the longest time without an update that touches what lies between two moments."""
+    """Return the seconds of the longest time without an update that touches what lies between two moments."""
     first = max(0, int(np.searchsorted(moments, begin_s)) - 1)
     last = int(np.searchsorted(moments, end_s)) + 1
     return float(np.diff(moments[first:last]).max(initial=0.0))
 
 
 def training_loss(steps: Steps, version: float) -> float:
-    """Give the mean loss of the batches of the updates up to a global step."""
+    """Return the mean loss of the batches of the updates up to a global step."""
     inside = (steps["global_step"] <= version) & (steps["global_step"] > version - LOSS_STEPS) & (steps["applied"] > 0)
     return float(steps["loss"][inside].mean()) if inside.any() else float("nan")
 
 
 def count_present(times: Floats, absences: Sequence[Absence]) -> NDArray[np.int64]:
-    """Give how many workers could train at each time."""
+    """Return the number of workers that could train at each time."""
     gone = [
         np.any([(times >= a.from_s) & (times < a.until_s) for a in absences if a.task == task] or [times < 0], axis=0)
         for task in WORKER_TASKS
@@ -95,7 +95,7 @@ def count_present(times: Floats, absences: Sequence[Absence]) -> NDArray[np.int6
 
 
 def possible(begin_s: float, end_s: float, absences: Sequence[Absence], rate_of: Callable[[int], float]) -> float:
-    """Give the updates that the workers which were there could have made between two moments."""
+    """Return the updates that the workers which were there could have made between two moments."""
     times = np.arange(begin_s, end_s, GRID_S)
     return sum(rate_of(int(count)) for count in count_present(times, absences)) * (end_s - begin_s) / len(times)
 

@@ -18,6 +18,7 @@ from tests.machines import Machines
 
 from bench.environments import our_environment
 from bench.processes import CaseFailed, free_addresses
+from bench.security import environment
 from bench.supervised import Command, Life, Supervised
 from bench.tasks.trainband_chaos import LIVES, RECORD
 from trainband.launch.environment import compiled_environment
@@ -44,7 +45,7 @@ Steps = NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What every run of one sitting does alike.
+    """The settings of every run of a session.
 
     Attributes:
       compute_ms: what a worker waits in each step, in place of computing.
@@ -52,7 +53,7 @@ class Plan:
     """
 
     rule: str
-    replicas: int
+    standbys: int
     compute_ms: float
     data: Path
     deadline_s: float = 120.0
@@ -60,7 +61,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a ps has said last."""
+    """The last report of a ps."""
 
     at_s: float
     status: Mapping[str, Any] | None
@@ -68,7 +69,7 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """What the job left.
+    """The results of the job.
 
     Attributes:
       loss: on the test images.
@@ -118,8 +119,9 @@ class TracedJob:
         self.plan = plan
         self.machines = machines
         self._directory = directory
-        # As `trainband run --restarts` has its tasks.
-        self.tasks = Supervised(directory, compiled_environment(our_environment(WORKERS), directory / "compiled"))
+        # As `trainband run --restarts` has its tasks; other machines reach them, so that they need a secret.
+        compiled = compiled_environment(our_environment(WORKERS), directory / "compiled")
+        self.tasks = Supervised(directory, {**compiled, **environment("secret", directory)})
         self._addresses = machines.addresses if machines is not None else tuple(free_addresses(PS + WORKERS))
         self._traces: dict[tuple[int, int], _Trace] = {}
         self._watched = 0
@@ -149,9 +151,9 @@ class TracedJob:
             "--ps_hosts": ",".join(self._addresses[:PS]),
             "--worker_hosts": ",".join(self._addresses[PS : PS + WORKERS]),
             "--rule": self.plan.rule,
-            "--standbys": self.plan.replicas,
+            "--standbys": self.plan.standbys,
             # With a standby nothing needs to be saved for a ps to come back.
-            "--checkpoint_dir": "" if self.plan.replicas else self._directory / "checkpoints",
+            "--checkpoint_dir": "" if self.plan.standbys else self._directory / "checkpoints",
             "--compute_ms": self.plan.compute_ms,
             "--data": self.plan.data,
             "--marks": self._directory,
@@ -217,16 +219,21 @@ class TracedJob:
         Raises:
           CaseFailed: it does not come to that.
         """
-        self.wait_for(
-            "every worker to train", lambda: all(self._length(w) >= WARM for w in range(WORKERS)), self.plan.deadline_s
-        )
+
+        def all_train() -> bool:
+            if ended := self.unasked():
+                life = ended[0]
+                raise CaseFailed(f"{life.task} ended with {life.code} before every worker trained:\n{life.shown()}")
+            return all(self._length(w) >= WARM for w in range(WORKERS))
+
+        self.wait_for("every worker to train", all_train, self.plan.deadline_s)
         self.wait_for("the job to be whole", lambda: not self.missing(0.0), self.plan.deadline_s)
 
     def _length(self, worker: int) -> int:
         return sum(len(part) for (number, _), trace in self._traces.items() if number == worker for part in trace.parts)
 
     def roles(self, ps: int) -> tuple[str, ...]:
-        """Give the roles that a ps has said last to have, of each of its shard replicas."""
+        """Return the roles that a ps has said last to have, of each of its shard replicas."""
         seen = self._seen.get(ps)
         return tuple(replica["role"] for replica in seen.status["replicas"]) if seen is not None and seen.status else ()
 
@@ -264,7 +271,7 @@ class TracedJob:
                 return f"{len(holders)} ps hold shard {shard}"
             _, _, holder, standby = holders[0]
             followers = [ps for number, role, ps, _ in replicas if number == shard and role == "standby"]
-            if self.plan.replicas and followers != [standby]:
+            if self.plan.standbys and followers != [standby]:
                 return f"shard {shard}, held by ps:{holder}, has no standby (there are {followers}, named is {standby})"
         return ""
 
@@ -274,7 +281,7 @@ class TracedJob:
         """End the training where it is, and wait until every task has ended by itself.
 
         Raises:
-          CaseFailed: one does not end, or nobody tells the end of the training.
+          CaseFailed: one does not end, or none reports the end of the training.
         """
         (self._directory / "stop").touch()
         self.tasks.restarting = False
@@ -294,7 +301,7 @@ class TracedJob:
         raise CaseFailed(f"no worker has told the end of the training.{self.said()}")
 
     def steps(self) -> Steps:
-        """Give all steps that were read."""
+        """Return all steps that were read."""
         parts = []
         for (worker, life), trace in self._traces.items():
             for part in trace.parts:
@@ -307,13 +314,13 @@ class TracedJob:
         return steps[np.argsort(steps["ended_s"], kind="stable")]
 
     def unasked(self) -> list[Life]:
-        """Give the processes that ended though nobody had asked for it."""
+        """Return the processes that ended without a request."""
         return self.tasks.unasked()
 
     def said(self) -> str:
-        """Give the end of what every task has printed lately, for an error message."""
+        """Return what every task has printed lately, for an error message."""
         return "".join(
-            f"\n--- {task}, life {lives[-1].number}:\n{lives[-1].tail()}"
+            f"\n--- {task}, life {lives[-1].number}:\n{lives[-1].shown()}"
             for task, lives in self.tasks.lives.items()
             if task != "watch"
         )
@@ -328,5 +335,5 @@ class TracedJob:
 
 
 def machine_of(task: str) -> int:
-    """Give the number of the machine that a task runs on."""
+    """Return the number of the machine that a task runs on."""
     return (*PS_TASKS, *WORKER_TASKS).index(task)

@@ -1,4 +1,4 @@
-"""What unequal workers make together under each update rule, against the sum of what each makes alone.
+"""The throughput of unequal workers under each update rule, against the sum of what each makes alone.
 
 1 ps and 3 workers of speed 4, 2 and 1 on this machine: the time to compute a gradient is padded with a wait for each
 example, 1 ms for a worker of speed 4. The 784-100-10 network on the digits in the package, batches of 256 of data that
@@ -50,7 +50,7 @@ GRID_S = 0.1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What every rule does alike.
+    """The settings of every rule.
 
     Attributes:
       seconds: of training, together.
@@ -78,7 +78,7 @@ class Run:
       examples_per_s: of the updates that were made, in the second half of the time.
       dropped_per_s: examples whose gradients came too late, likewise.
       updates_per_s: likewise.
-      shares: of the examples of an update, of each worker, at the end; zeros where nobody divides them.
+      shares: of the examples of an update, of each worker, at the end; zeros if they are not divided.
       seconds_to_target: from the start; None if the target was not reached.
       last_loss: at the end of the time.
       times: seconds from the start, of the curve.
@@ -220,7 +220,7 @@ def run_rule(
 
 
 def curve(begin_s: float, seconds: float, results: Sequence[dict[str, Any]]) -> tuple[list[float], list[float]]:
-    """Give the mean of the losses that all workers noted within half a window of each point of a grid."""
+    """Return the mean of the losses that all workers noted within half a window of each point of a grid."""
     times, losses = (
         np.concatenate([np.array(result[key], np.float64) for result in results]) for key in ("times", "losses")
     )
@@ -236,7 +236,7 @@ def curve(begin_s: float, seconds: float, results: Sequence[dict[str, Any]]) -> 
 
 
 def shares_of_sum(runs: list[Run], alone: list[Run]) -> dict[str, list[float]]:
-    """Give the examples per second of each rule, in each round, over the sum of what each worker makes alone in it."""
+    """Return the examples per second of each rule, in each round, over the sum of each worker alone."""
     sums: dict[int, float] = {}
     for run in alone:
         sums[run.round] = sums.get(run.round, 0.0) + run.examples_per_s

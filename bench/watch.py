@@ -1,4 +1,4 @@
-"""What the page of a job costs it, with one viewer and with many (`trainband dashboard`).
+"""The cost to a job of its page, with one viewer and with many (`trainband dashboard`).
 
 One job of `examples/mnist.py`, of 1 ps and 2 workers, and the server of its page beside it. In turns, the server is
 stopped (SIGSTOP), or serves one viewer, or many: the updates of the ps in each such window are counted, so that all

@@ -1,4 +1,4 @@
-"""How Sphinx builds the site, by `make docs`. Nothing here needs the network."""
+"""Configuration of Sphinx for `make docs`. Nothing here needs the network."""
 
 from __future__ import annotations
 
@@ -42,15 +42,16 @@ _OUTSIDE = {
     "../bench/RESULTS.md": "results.md",
     "../bench/TRIED.md": "tried.md",
     "../CHANGELOG.md": "changelog.md",
+    "../CONTRIBUTING.md": "contributing.md",
 }
-"""Files outside of docs/ that are pages of the site, too."""
+"""Files outside docs/ that are also pages of the site."""
 
-_FROM_OUTSIDE = {"results": "bench", "tried": "bench", "changelog": "."}
+_FROM_OUTSIDE = {"results": "bench", "tried": "bench", "changelog": ".", "contributing": "."}
 """Pages of the site that include a file from this folder of the repository."""
 
 
 def _follow_links(_: object, __: str, source: list[str]) -> None:
-    """Has links that lead to files of the repository lead to pages of the site."""
+    """Redirects links to files of the repository to pages of the site."""
     text = source[0]
     for path, page in _OUTSIDE.items():
         text = text.replace(f"]({path}", f"]({page}")
@@ -58,7 +59,7 @@ def _follow_links(_: object, __: str, source: list[str]) -> None:
 
 
 def _follow_included_links(_: object, __: Path, parent: str, source: list[str]) -> None:
-    """The same in an included file, whose links are relative to its own folder."""
+    """Does the same in an included file, whose links are relative to its own folder."""
     if parent not in _FROM_OUTSIDE:
         return
     docs = Path(__file__).parent
@@ -76,7 +77,7 @@ _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)(\w?)")
 
 
 def _mark_code(_: object, __: str, ___: str, ____: object, _____: object, lines: list[str]) -> None:
-    """Our docstrings mark code as Markdown does: a name may be a link, anything else is literal."""
+    """Converts Markdown code marks in docstrings: a name may be a link, anything else is literal."""
 
     def marked(match: re.Match[str]) -> str:
         code, after = match.groups()
@@ -87,7 +88,7 @@ def _mark_code(_: object, __: str, ___: str, ____: object, _____: object, lines:
 
 
 def _skip(_: object, __: str, ___: str, member: Any, skip: bool, ____: object) -> bool | None:
-    """Leaves out methods that only say whose they are."""
+    """Leaves out methods whose docstring only refers elsewhere."""
     text = getattr(member, "__doc__", None) or ""
     return True if skip or text.startswith("See `") else None
 

@@ -52,14 +52,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300, help="updates of the whole job")
     flag = parser.parse_args()
 
-    cluster = trainband.cluster.resolve()  # None in a process that stands alone
+    cluster = trainband.cluster.resolve()  # None in a single process
     strategy: trainband.ParameterServer | trainband.MultiWorkerMirrored
     if flag.strategy == "mirrored":
         strategy = trainband.MultiWorkerMirrored(cluster)
     else:
         strategy = trainband.ParameterServer(cluster, update=trainband.Sync())
     digits = trainband.data.load()
-    seed = cluster.training_index if cluster else 0  # each worker has an order of its own
+    seed = cluster.training_index if cluster else 0  # each worker has its own order
     train = trainband.data.Batches(digits.train.images, digits.train.labels, batch_size=64, seed=seed)
     test = [(digits.test.images, digits.test.labels)]
 

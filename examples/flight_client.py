@@ -1,4 +1,4 @@
-"""Looks into a running job with pyarrow: any other Flight client of a job without security would do.
+"""Reads variables of a running job with pyarrow; for a job without security, any Flight client works.
 
 python examples/flight_client.py HOST:PORT                # lists the variables of the ps at HOST:PORT
 python examples/flight_client.py HOST:PORT hidden/kernel  # reads one

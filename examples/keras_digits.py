@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--save", help="write the trained model into this .keras file")
     flag = parser.parse_args()
 
-    cluster = trainband.cluster.resolve()  # None in a process that stands alone
+    cluster = trainband.cluster.resolve()  # None in a single process
     strategy: trainband.ParameterServer | trainband.MultiWorkerMirrored
     if cluster is None or cluster.spec.ps:
         strategy = trainband.ParameterServer(cluster, update=trainband.Sync())

@@ -9,11 +9,13 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.kubernetes_cluster import INDEX, FakePod
+from trainband.cluster.task import Task
 
 ROOT = Path(__file__).parents[1]
 
@@ -62,7 +64,8 @@ class Kubelet:
 
     def _mount(self, pod: FakePod) -> dict[str, str]:
         mounts = {"/checkpoints": str(self._directory / "checkpoints")}
-        paths = {one["name"]: one["mountPath"] for one in pod.content["spec"]["containers"][0].get("volumeMounts", ())}
+        mounted = {one["name"]: one for one in pod.content["spec"]["containers"][0].get("volumeMounts", ())}
+        index = pod.content["metadata"]["annotations"][INDEX]
         for volume in pod.content["spec"].get("volumes", ()):
             if "secret" not in volume:
                 continue
@@ -71,10 +74,11 @@ class Kubelet:
                 assert pod.cluster.changed.wait_for(partial(pod.cluster.made.__contains__, ("Secret", name)), 20)
             directory = self._directory / pod.name / volume["name"]
             directory.mkdir(parents=True)
-            for key, content in pod.cluster.made["Secret", name]["data"].items():
+            data = pod.cluster.made["Secret", name]["data"]
+            for key, content in _of_secret(volume, mounted[volume["name"]], data, index).items():
                 (directory / key).write_bytes(base64.b64decode(content))
                 (directory / key).chmod(mode)
-            mounts[paths[volume["name"]]] = str(directory)
+            mounts[mounted[volume["name"]]["mountPath"]] = str(directory)
         return mounts
 
     def _environment(self, pod: FakePod, container: dict[str, Any], mounts: dict[str, str]) -> dict[str, str]:
@@ -106,3 +110,31 @@ class Kubelet:
                 with socket.create_server(("127.0.0.1", 0)) as server:
                     self._ports[name] = server.getsockname()[1]
             return self._ports[name]
+
+
+def mounted_files(found: Sequence[dict[str, Any]], task: Task) -> dict[str, dict[str, bytes]]:
+    """What the pod of a task finds of the Secrets among a job's objects, by the paths where they are mounted."""
+    secrets = {one["metadata"]["name"]: one["data"] for one in found if one["kind"] == "Secret"}
+    specs = {one["metadata"]["labels"]["trainband-job"]: one["spec"] for one in found if one["kind"] == "Job"}
+    for jobset in (one for one in found if one["kind"] == "JobSet"):
+        specs |= {one["name"]: one["template"]["spec"] for one in jobset["spec"]["replicatedJobs"]}
+    pod = specs[task.job]["template"]["spec"]
+    mounts = {one["name"]: one for one in pod["containers"][0]["volumeMounts"]}
+    volumes = [volume for volume in pod["volumes"] if "secret" in volume]
+    return {
+        mounts[volume["name"]]["mountPath"]: _of_secret(
+            volume, mounts[volume["name"]], secrets[volume["secret"]["secretName"]], str(task.index)
+        )
+        for volume in volumes
+    }
+
+
+def _of_secret(volume: dict[str, Any], mount: dict[str, Any], data: Mapping[str, Any], index: str) -> dict[str, Any]:
+    """What a pod sees of a Secret's data at the place where it is mounted."""
+    source = volume["secret"]
+    items = source.get("items") or [{"key": key, "path": key} for key in data]
+    missing = [item["key"] for item in items if item["key"] not in data]
+    assert not missing or source.get("optional"), f"the pod never starts: the Secret has no {missing}"
+    below = f"{mount['subPathExpr']}/".replace("$(TRAINBAND_INDEX)", index) if "subPathExpr" in mount else ""
+    found = {item["path"]: data[item["key"]] for item in items if item["key"] in data}
+    return {path.removeprefix(below): content for path, content in found.items() if path.startswith(below)}

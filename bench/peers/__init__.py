@@ -1,1 +1,1 @@
-"""What trainband is compared with; programs that `bench` starts in the peers' own environments."""
+"""The programs that trainband is compared with; `bench` starts them in the peers' own environments."""

@@ -64,7 +64,7 @@ class Part:
         return self._hosts
 
     def test(self) -> Batch:
-        """Give the test images as float32[n, 784] of 0..1, and their labels."""
+        """Return the test images as float32[n, 784] of 0..1, and their labels."""
         return as_floats(self._test[0]), self._test[1]
 
     def batches(self, floats: bool = True) -> Iterator[Batch]:

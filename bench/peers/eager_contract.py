@@ -1,4 +1,4 @@
-"""What the scripts of TensorFlow 2 that are measured have in common; it knows nothing of who runs them.
+"""The common part of the measured TensorFlow 2 scripts; independent of what runs them.
 
 A script takes ``--data X.npz --train_steps N --warm_up_steps W --batch_size B``, makes W steps and then N that are
 measured, and prints one line of JSON with steps_per_s and the last step's loss.
@@ -28,7 +28,7 @@ def parse_flags(doc: str | None) -> argparse.Namespace:
 
 
 def digits(data: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Give the images as float32[n, 784] in [0, 1], and the labels."""
+    """Return the images as float32[n, 784] in [0, 1], and the labels."""
     with np.load(data) as arrays:
         images = arrays["train_images"].reshape(-1, 784).astype(np.float32) / np.float32(255)
         return images, arrays["train_labels"].astype(np.int64)
@@ -37,7 +37,7 @@ def digits(data: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 def timed(losses: Iterator[Any], flags: argparse.Namespace) -> None:
     """Make the steps that this iterator makes, and print how fast it went.
 
-    The last loss of either part is looked at, so that whoever computes lazily has computed by then.
+    The last loss of either part is read, so that lazy computation is complete by then.
     """
     for _ in range(flags.warm_up_steps):
         loss = next(losses)

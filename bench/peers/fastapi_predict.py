@@ -15,7 +15,7 @@ from bench.peers.serve_model import FUNCTIONS, params_of
 
 
 class Request(BaseModel):
-    """As TensorFlow Serving has it."""
+    """Like TensorFlow Serving."""
 
     instances: list[list[list[float]]]
 

@@ -92,7 +92,7 @@ class Replica:
         return optax.apply_updates(params, updates), optimizer_state
 
     def _mine(self, rows: Any) -> jax.Array:
-        """Give the array of which this process holds these rows."""
+        """Return the array of which this process holds these rows."""
         shape = (self._workers * rows.shape[0], *rows.shape[1:])
         return jax.make_array_from_single_device_arrays(shape, self._split, [jnp.asarray(rows, device=self._device)])
 

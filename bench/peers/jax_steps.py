@@ -95,7 +95,7 @@ class Replica:
         self._loss: Any = None
 
     def put(self, batch: Batch) -> Any:
-        """Give the arrays of all processes' batches, of which this process holds these rows."""
+        """Return the arrays of all processes' batches, of which this process holds these rows."""
         return jax.tree.map(lambda rows: jax.make_array_from_process_local_data(self._split, rows), batch)
 
     def step(self, batch: Any) -> None:
@@ -107,7 +107,7 @@ class Replica:
         jax.block_until_ready((self._state, self._loss))
 
     def loss(self, batch: Batch) -> float:
-        """Give the loss of the params as they now are."""
+        """Return the loss of the params as they now are."""
         params = jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), self._state[0])
         return float(jax.jit(self._network.loss)(params, batch))
 

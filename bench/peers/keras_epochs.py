@@ -1,4 +1,4 @@
-"""What every program of `bench.keras_fit` does alike, with Keras 3 on JAX or Keras 2 on TensorFlow.
+"""The common part of the programs of `bench.keras_fit`, with Keras 3 on JAX or Keras 2 on TensorFlow.
 
 It needs Keras and NumPy, and nothing of trainband.
 """
@@ -22,7 +22,7 @@ WARM_UP = 2
 
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:
-    """Give the flags that all programs have."""
+    """Return the flags that all programs have."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", required=True, help="an .npz with train_images and train_labels")
     parser.add_argument("--steps", type=int, required=True, help="in an epoch")
@@ -33,7 +33,7 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def read(flags: argparse.Namespace) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Give so many examples that an epoch has its steps: float32[n, 784] and int32[n]."""
+    """Return the examples of one epoch: float32[n, 784] and int32[n]."""
     with np.load(flags.data) as data:
         images, labels = data["train_images"], data["train_labels"]
     images = images.reshape(len(images), -1).astype(np.float32)

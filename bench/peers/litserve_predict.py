@@ -22,7 +22,7 @@ class Predict(litserve.LitAPI):  # type: ignore[misc]
             self._run(np.zeros((size, 28, 28), np.float32))
 
     def decode_request(self, request: dict[str, Any]) -> Any:
-        """Give an image."""
+        """Return an image."""
         return np.asarray(request["instances"][0], np.float32)
 
     def batch(self, inputs: list[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""What a plain TCP connection needs for push, SGD and pull: the floor that `bench.push_pull` compares with.
+"""Push, SGD and pull over a plain TCP connection: the floor that `bench.push_pull` compares with.
 
 Both ends receive into memory that they have already and send from memory as it lies, one direction after the other, as
 a training step does. The update is NumPy's, in pieces that stay in the cache: p -= r * g in one pass over the memory.

@@ -85,7 +85,7 @@ class Part:
         done = 0
 
         def take(steps: int) -> float:
-            """Take at least so many steps; give how many it is a second."""
+            """Take at least this many steps; return the steps per second."""
             nonlocal done
             calls = -(-steps // steps_a_call)
             begin = time.perf_counter()
@@ -103,7 +103,7 @@ class Part:
         self.mark("end")
 
     def agree(self, steps_per_s: float) -> int:
-        """Give the number of steps to measure, which the first worker finds from its speed and tells the others."""
+        """Return the number of steps to measure, which the first worker finds from its speed and tells the others."""
         path: Path = self._flags.marks / "steps"
         if self.index == 0:
             part = path.with_suffix(".part")

@@ -4,7 +4,7 @@ The gradient is a variable on the worker, so a round moves tensors between the t
 Recv over gRPC), and none through feed_dict or into Python; of the pulled value a single number is fetched. A tensor
 must stay below TensorFlow's 2 GB for one message.
 
-It keeps the contract of `bench.push_pull`, and needs --worker_address besides: TensorFlow's servers call each other.
+It keeps the contract of `bench.push_pull`, and also needs --worker_address: TensorFlow's servers call each other.
 """
 
 from __future__ import annotations

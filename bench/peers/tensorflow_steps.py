@@ -1,7 +1,7 @@
 """One worker of TensorFlow's MultiWorkerMirroredStrategy: the gradients are averaged by a ring over gRPC.
 
 A loop of its own, as TensorFlow's guide to multi-worker training writes it, not Keras's fit (which cannot do this since
-Keras 3). With ``--steps_a_call``, one call of the traced function takes so many steps, with no Python between them.
+Keras 3). With ``--steps_a_call``, one call of the traced function takes that many steps, with no Python between them.
 
 It keeps the contract of `bench.allreduce`, which see. It needs TensorFlow and NumPy, and nothing of trainband.
 """

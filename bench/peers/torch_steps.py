@@ -61,7 +61,7 @@ def train(part: Part, model: str, learning_rate: float) -> None:
 
 
 def as_tensors(batch: Batch) -> Any:
-    """Give the batch as PyTorch takes it: channels before rows, and long labels."""
+    """Return the batch as PyTorch takes it: channels before rows, and long labels."""
     images, labels = (torch.from_numpy(array) for array in batch)
     if images.ndim == 4:
         images = images.permute(0, 3, 1, 2).contiguous()

@@ -1,1 +1,1 @@
-"""The programs of ours that `bench` starts, one process a task."""
+"""trainband's programs that `bench` starts, one process a task."""

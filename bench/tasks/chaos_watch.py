@@ -22,7 +22,7 @@ TIMEOUT_S = 0.5
 
 
 def main() -> None:
-    """Ask, from one thread for each ps, so that one that is silent keeps nobody from the others."""
+    """Ask from one thread for each ps, so that a silent one does not delay the others."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ps_hosts", required=True)
     hosts = parser.parse_args().ps_hosts.split(",")

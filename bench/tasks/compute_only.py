@@ -82,7 +82,7 @@ def _read(child: subprocess.Popen[str]) -> str:
 
 
 def run_together(step: Any, steps: int) -> None:
-    """Warm up, wait for the others, take so many steps, say how much processor time that took."""
+    """Warm up, wait for the others, take this many steps, and report their processor time."""
     for _ in range(WARM_UP):
         step()
     print("ready", flush=True)

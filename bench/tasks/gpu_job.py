@@ -2,7 +2,7 @@
 
 The contract: flags ``--seconds S --marks DIR``. Each task leaves DIR/TASK.json with its pid and the platform and kind
 of the device that its JAX computes on; the worker's also has the medians of the pieces of its step, in seconds. It then
-waits for DIR/seen, so that somebody can look at both processes, and ends.
+waits for DIR/seen, so that both processes can be inspected, and ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import optax
 
 import trainband
 from bench.tasks.gpu_networks import LEARNING_RATE, NETWORKS
-from trainband.ps.worker.client import JobClient
+from trainband.ps.worker.exchange import Exchanger
 
 NETWORK = NETWORKS["large"]
 WARM_UP = 3
@@ -68,8 +68,8 @@ def in_job(trainer: trainband.Trainer, batches: Any, seconds: float) -> dict[str
     whole: list[float] = []
     exchange: list[float] = []
     with (
-        patch.object(JobClient, "send", clock.around(JobClient.send)),
-        patch.object(JobClient, "collect", clock.around(JobClient.collect)),
+        patch.object(Exchanger, "send", clock.around(Exchanger.send)),
+        patch.object(Exchanger, "collect", clock.around(Exchanger.collect)),
         trainband.MonitoredSession(trainer) as session,
     ):
         feed = session.feed(batches)
@@ -91,7 +91,7 @@ class Clock:
     """Adds up what calls take.
 
     Attributes:
-      taken_s: seconds since somebody set it to 0.
+      taken_s: seconds since it was set to 0.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Clock:
         self.taken_s = 0.0
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the same function, clocked."""
+        """Return the same function, clocked."""
 
         def clocked(*args: Any, **kwargs: Any) -> Any:
             begin = time.perf_counter()

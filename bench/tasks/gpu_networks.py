@@ -45,7 +45,7 @@ class Network:
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
     def batches(self, devices: int = 1) -> list[Any]:
-        """Make the batches for so many devices: (float32[examples, pixels], int32[examples]) each."""
+        """Make the batches for this many devices: (float32[examples, pixels], int32[examples]) each."""
         generator = np.random.default_rng(0)
         size = self.batch_size * devices
         return [

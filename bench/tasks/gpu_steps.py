@@ -33,7 +33,7 @@ from bench.tasks.gpu_networks import LEARNING_RATE, NETWORKS, Network
 STEPS = 8
 PROBE_S = 0.2
 Run = Callable[[int], None]
-"""Takes so many steps, and waits until the last is computed."""
+"""Takes this many steps, and waits until the last is computed."""
 
 
 def main() -> None:
@@ -90,7 +90,7 @@ def speeds(contenders: dict[str, Run], flags: argparse.Namespace) -> dict[str, l
 
 
 def count(run: Run, seconds: float) -> int:
-    """Find how many steps fill so many seconds."""
+    """Find how many steps fill this many seconds."""
     steps = 2
     while (took := seconds_of(run, steps)) < min(PROBE_S, seconds):
         steps *= 2
@@ -98,21 +98,21 @@ def count(run: Run, seconds: float) -> int:
 
 
 def seconds_of(run: Run, steps: int) -> float:
-    """Measure so many steps."""
+    """Measure this many steps."""
     begin = time.perf_counter()
     run(steps)
     return time.perf_counter() - begin
 
 
 def bare_and_ours(network: Network) -> dict[str, Run]:
-    """Give the loop that one would write by hand, and ours; both take the same batches, which are on the device."""
+    """Return the loop that one would write by hand, and ours; both take the same batches, which are on the device."""
     batches = jax.block_until_ready(jax.device_put(network.batches(), jax.local_devices()[0]))
     one = trainband.OneDevice(say=silent)
     return {"bare": bare(network, batches), "fit": fit(network, one, batches), "calls": fit(network, one, batches, 50)}
 
 
 def one_and_all(network: Network) -> dict[str, Run]:
-    """Give the training on one device, and on all."""
+    """Return the training on one device, and on all."""
     one, mirrored = trainband.OneDevice(say=silent), trainband.Mirrored(say=silent)
     whole = network.batches(len(jax.local_devices()))
     placed = jax.block_until_ready([mirrored.global_batch(batch) for batch in whole])
@@ -181,7 +181,7 @@ def differences(name: str) -> dict[str, float]:
 
 
 def trained(name: str, device: str) -> list[Any]:
-    """Give the params and the model state after some steps."""
+    """Return the params and the model state after some steps."""
     trainer = trainband.Trainer(
         **models.MODELS[name](),
         optimizer=models.optimizer(),

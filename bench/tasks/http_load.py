@@ -1,4 +1,4 @@
-"""A load of HTTP: so many clients, each with a connection of its own, that ask again as soon as they are answered.
+"""An HTTP load: clients with a connection each that ask again as soon as they are answered.
 
 Written to sockets and epoll, because a client library would take more of a machine's two cores than the server.
 """

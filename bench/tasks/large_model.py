@@ -1,4 +1,4 @@
-"""A model of so many million float32 whose loss costs next to nothing, for `bench.checkpoint`; it needs JAX only."""
+"""A model of millions of float32 whose loss costs next to nothing, for `bench.checkpoint`; it needs only JAX."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BYTES_PER_PARAM = 12
 
 
 def shapes(millions: int) -> dict[str, tuple[int, ...]]:
-    """Give the variables: an embedding of four fifths of all, and two dense layers of what is left."""
+    """Return the variables: an embedding of four fifths of all, and two dense layers of what is left."""
     return {
         "embedding": (8_000 * millions, 100),
         "hidden": (1_000, 150 * millions),

@@ -3,7 +3,7 @@
 Roles: ``ps ADDRESSES RULE TRANSPORT`` serves; ``workers`` makes the plan, and then a process for each worker by a fork,
 so that what JAX costs is paid once and before the clock starts. The workers print one line of JSON: start_s, until the
 last of them has had the answer to its first push, end_s, from SIGTERM to the end of the last, and killed, how many had
-to be killed. What the interpreter does as it ends is left out: with JAX loaded, it costs as much for each.
+to be killed. The interpreter's shutdown is left out: with JAX loaded, it costs as much for each.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from trainband import Async, Sync
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.model.placement import GreedyBytes
 from trainband.model.variables import Variables
-from trainband.ps.description import Plan
-from trainband.ps.server.server import Server
+from trainband.ps.server import Server
 from trainband.ps.worker.client import JobClient
+from trainband.ps.worker.plan import Plan
 from trainband.wire.network import Network
 from trainband.wire.transport import Timeouts
 
 RULES: dict[str, Any] = {"async": Async(), "sync": Sync()}
 PARAMS = {"w": np.zeros(256, np.float32)}
 STEP_S = 1.0
-"""What a gradient takes: the cores are for what is measured."""
+"""The stand-in for a gradient: the cores are for the measured work."""
 
 PATIENCE_S = 180.0
 KILL_S = 20.0
@@ -63,9 +63,9 @@ def work(number: int, spec: ClusterSpec, plan: Plan, network: Network, seen: mma
         say=lambda _: None,
     )
     now = client.join(lambda: values)
-    client.await_begin(1, 1 << 40)
+    client.training.await_begin(1, 1 << 40)
     while not asked:
-        now = client.push(values, now.versions, loss=1.0, examples=1, finite=True)
+        now = client.exchanger.push(values, now.versions, loss=1.0, examples=1, finite=True)
         seen[number] = 1
         time.sleep(STEP_S)
     client.leave()
@@ -101,7 +101,7 @@ def run_all(spec: ClusterSpec, rule: str, network: Network) -> None:
 
 
 def _await_all(children: Sequence[int], asked_s: float) -> int:
-    """Wait for the end of all, killing whoever is late; give how many were."""
+    """Wait for the end of all, kill late ones, and return their number."""
     left, killed = set(children), 0
     while left:
         for pid in list(left):

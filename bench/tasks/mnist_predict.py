@@ -1,4 +1,4 @@
-"""What `examples/mnist.py` trains, as a function to be served."""
+"""The model of `examples/mnist.py`, as a function to serve."""
 
 from __future__ import annotations
 

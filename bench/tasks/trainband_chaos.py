@@ -1,8 +1,8 @@
 """One task of `bench.chaos`: a ps, or a worker whose every push is counted on every ps.
 
 The contract: flags ``--job_name ps|worker --task_index I --ps_hosts A,B --worker_hosts C,D --life N --rule NAME
---replicas 0|1 --checkpoint_dir DIR --compute_ms MS --data X.npz --marks DIR``. A worker trains until DIR/stop is there,
-which the chief, whoever that is then, makes the end of the job. After each step it appends a `RECORD` to
+--standbys 0|1 --checkpoint_dir DIR --compute_ms MS --data X.npz --marks DIR``. A worker trains until DIR/stop is there,
+which the current chief makes the end of the job. After each step it appends a `RECORD` to
 DIR/trace-I-N; what was written before a kill -9 stays. At the end it prints one line of JSON: the test loss and, for
 each ps, what its counters say.
 
@@ -150,7 +150,7 @@ def parse_flags() -> argparse.Namespace:
 
 
 def counted_loss(params: Any, batch: Any) -> Any:
-    """Give the network's loss; the counters add nothing to it but their gradient."""
+    """Return the network's loss; the counters add nothing to it but their gradient."""
     images, labels, rows = batch
     loss, metrics = network_loss(params["network"], (images, labels))
     for counter in params["counters"].values():

@@ -166,7 +166,7 @@ class SavesWhenTold(trainband.CheckpointSaverHook):
     """Stands in place of the hook that a session would add."""
 
     def end(self, session: SavingSession) -> None:
-        """Save nothing at the end: that would be one more checkpoint that nobody measures."""
+        """Save nothing at the end: that checkpoint would not be measured."""
 
 
 if __name__ == "__main__":

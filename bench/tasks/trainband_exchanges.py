@@ -3,7 +3,7 @@
 The contract: flags ``--role ps|workers --ps_hosts A,B --workers N --marks DIR``, for a ps ``--index I``, for workers
 ``--first F --count C --compute_ms MS --transport auto|flight|ucx``. The process plays the workers F to F + C - 1 of
 N, each in a thread with its own `JobClient`, the one that `ParameterServer` uses. When all of them have joined and
-made some exchanges, it makes the file DIR/workers-F.ready and goes on when DIR/go is there; when DIR/stop is there it
+made some exchanges, it makes the file DIR/workers-F.ready and continues when DIR/go is there; when DIR/stop is there it
 prints one line of JSON, {"ends": [monotonic seconds of each exchange's end], "seconds": [how long each took]}.
 """
 
@@ -21,10 +21,10 @@ import numpy as np
 import optax
 
 import trainband
-from trainband.cluster.carrier import Carrier
+from trainband.cluster.transport_choice import TransportChoice
 from trainband.model.variables import Variables
-from trainband.ps.description import Plan
 from trainband.ps.worker.client import JobClient
+from trainband.ps.worker.plan import Plan
 
 VARIABLES = 4  # of the same size, so that 1, 2 or 4 ps hold the same amount each
 SIZE = 19_878  # float32 each; together 318 kB, as many as the 784-100-10 network has
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--compute_ms", type=float, default=20.0)
-    parser.add_argument("--transport", choices=[*Carrier], default="auto")
+    parser.add_argument("--transport", choices=[*TransportChoice], default="auto")
     flags = parser.parse_args()
     names = [f"worker-{index}.invalid:1" for index in range(flags.workers)]
     spec = trainband.ClusterSpec({"ps": flags.ps_hosts.split(","), "worker": names})
@@ -76,7 +76,7 @@ class Worker:
     """
 
     def __init__(self, flags: argparse.Namespace, cluster: trainband.Cluster, transport: trainband.Network) -> None:
-        """Plan the job; talk to nobody yet."""
+        """Plan the job without connecting yet."""
         self._flags = flags
         self._index = cluster.task.index
         shape = jax.ShapeDtypeStruct((SIZE,), np.float32)
@@ -101,10 +101,10 @@ class Worker:
     def _exchange(self, ready: threading.Barrier) -> None:
         now = self._client.join(lambda: self._blocks)
         if self._index == 0:
-            self._client.begin(1, 1 << 40)
-        self._client.await_begin(1)
+            self._client.training.begin(1, 1 << 40)
+        self._client.training.await_begin(1)
         for _ in range(WARM_UP):
-            now = self._client.push(self._blocks, now.versions, loss=0.0, examples=1, finite=True)
+            now = self._client.exchanger.push(self._blocks, now.versions, loss=0.0, examples=1, finite=True)
         ready.wait()
         while not (self._flags.marks / "go").exists():
             time.sleep(0.05)
@@ -114,7 +114,7 @@ class Worker:
         while not stop.exists():
             time.sleep(compute_s)
             begin = time.monotonic()
-            now = self._client.push(self._blocks, now.versions, loss=0.0, examples=1, finite=True)
+            now = self._client.exchanger.push(self._blocks, now.versions, loss=0.0, examples=1, finite=True)
             end = time.monotonic()
             self.ends.append(end)
             self.seconds.append(end - begin)

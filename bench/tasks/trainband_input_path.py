@@ -53,15 +53,15 @@ def train(flags: argparse.Namespace, trainer: trainband.Trainer) -> dict[str, An
     batches = make_source(flags)
     bind: Callable[..., None] | None = getattr(batches, "bind", None)
     if bind is not None:
-        bind(engine.lease)
-    engine.begin(flags.train_steps)
+        bind(engine.peers.lease)
+    engine.steps.begin(flags.train_steps)
     input_s, step_s, done = [], [], False
     with trainer.feed(batches, repeat=True, start=None, track=flags.positions) as feed:
         while not done:
             begin = perf_counter()
             batch = next(feed)
             given = perf_counter()
-            done = engine.step(batch).done
+            done = engine.steps.step(batch).done
             trained = perf_counter()
             feed.trained()
             if flags.positions:

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 
 import trainband
-from trainband.cluster.carrier import Carrier
+from trainband.cluster.transport_choice import TransportChoice
 
 HIDDEN = 100
 RULES: dict[str, Any] = {
@@ -67,7 +67,7 @@ def parse_flags() -> argparse.Namespace:
     parser.add_argument("--marks", type=Path, required=True)
     parser.add_argument("--rule", choices=list(RULES), default="async")
     parser.add_argument("--standbys", type=int, default=0)
-    parser.add_argument("--transport", choices=[*Carrier], default="auto")
+    parser.add_argument("--transport", choices=[*TransportChoice], default="auto")
     return parser.parse_args()
 
 
@@ -95,7 +95,7 @@ class Watch:
     """Marks the moments of the contract while batches go by, and measures between two of them."""
 
     def __init__(self, flags: argparse.Namespace, trainer: trainband.Trainer) -> None:
-        """Note whom to watch."""
+        """Record the watched task."""
         self._flags = flags
         self._trainer = trainer
         self._workers = len(flags.worker_hosts.split(","))
@@ -120,7 +120,7 @@ class Watch:
         self._mark("end")
 
     def result(self) -> dict[str, float]:
-        """Give the speed of the whole job between the marks."""
+        """Return the speed of the whole job between the marks."""
         steps = self._trainer.global_step - self._begin_step
         return {"steps": steps, "wall_s": self._wall_s, "steps_per_s": steps / self._wall_s}
 

@@ -15,10 +15,10 @@ import numpy as np
 import optax
 
 import trainband
-from trainband.cluster.carrier import Carrier
+from trainband.cluster.transport_choice import TransportChoice
 from trainband.model.variables import Variables
-from trainband.ps.description import Plan
 from trainband.ps.worker.client import JobClient
+from trainband.ps.worker.plan import Plan
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--address", required=True)
     parser.add_argument("--millions", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--transport", choices=[*Carrier], default="auto")
+    parser.add_argument("--transport", choices=[*TransportChoice], default="auto")
     flags = parser.parse_args()
     spec = trainband.ClusterSpec({"ps": [flags.address], "worker": ["worker.invalid:1"]})
     cluster = trainband.Cluster(spec=spec, task=trainband.Task(flags.role, 0))
@@ -42,18 +42,18 @@ def main() -> None:
 
 
 def work(flags: argparse.Namespace, cluster: trainband.Cluster, transport: trainband.Network) -> list[float]:
-    """Exchange so many times; give the seconds of each."""
+    """Exchange this many times; return the seconds of each."""
     size = flags.millions * 1_000_000
     variables = Variables.of({"embedding": jax.ShapeDtypeStruct((size,), np.float32)})
     plan = Plan.of(variables, optax.sgd(0.1), trainband.GreedyBytes(), trainband.Async(), 1)
     client = JobClient(cluster, plan, transport=transport, timeouts=trainband.Timeouts())
     now = client.join(lambda: ((np.zeros(size, np.float32),),))
-    client.begin(1, flags.rounds)
+    client.training.begin(1, flags.rounds)
     gradient = ((np.ones(size, np.float32),),)
     seconds = []
     for _ in range(flags.rounds):
         begin = time.perf_counter()
-        now = client.push(gradient, now.versions, loss=0.0, examples=1, finite=True)
+        now = client.exchanger.push(gradient, now.versions, loss=0.0, examples=1, finite=True)
         seconds.append(time.perf_counter() - begin)
     last = float(now.params[0][0][-1])
     client.leave()

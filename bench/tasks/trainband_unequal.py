@@ -53,7 +53,7 @@ def loss_of(example_ms: float) -> Callable[[Any, Any], jax.Array]:
             time.sleep(seconds)
             return np.zeros_like(first)
 
-        # The callback's argument, one label, has it run in every step.
+        # The callback's argument, one label, makes it run in every step.
         nothing = jax.pure_callback(wait, jax.ShapeDtypeStruct((), batch[1].dtype), batch[1][0])
         together: jax.Array = value + nothing.astype(jnp.float32)
         return together

@@ -1,11 +1,11 @@
-"""Runs a LiteRT file (.tflite) with nothing but NumPy and ai-edge-litert: on a Raspberry Pi, or in a device's stead.
+"""Runs a LiteRT file (.tflite) with only NumPy and ai-edge-litert: on a Raspberry Pi, or to simulate a device.
 
     python run_litert.py digits/model.tflite digit.png
     python run_litert.py digits/model.tflite images.npz --top 3 --labels names.txt
     python run_litert.py digits/model.tflite --benchmark 1000 --threads 4
 
 The input is an .npy with a batch, an .npz with one array for each input by name, or an 8-bit PNG, PGM or PPM image of
-the size that the model wants. Without an input, random values are run.
+the size that the model expects. Without an input, random values are run.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
 WARM_UP = 20
-"""Runs before those that are timed: the first ones allocate memory and wake the CPU."""
+"""Untimed runs: the first ones allocate memory and wake the CPU."""
 _CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}
 """Of PNG's colour types; a palette is not among them."""
 
 
 class InputError(Exception):
-    """What was given does not fit, in a sentence for the user."""
+    """The input is invalid; the message is a sentence for the user."""
 
 
 class LiteRTModel:

@@ -1,4 +1,4 @@
-"""Asynchronous actor-critic: each worker plays with a network of its own, and trains the one that all share."""
+"""Asynchronous actor-critic: each worker plays with its own network, and trains the shared one."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""A convolutional network with dropout and moving averages of its variables, like «Deep MNIST for Experts»."""
+"""A convolutional network with dropout and moving averages of its variables, like the tutorial "Deep MNIST for Experts"."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,7 +7,7 @@ from tensorflow.examples.tutorials.mnist import input_data
 flags = tf.app.flags
 flags.DEFINE_string("data_dir", "/tmp/mnist_data", "Directory of MNIST's files")
 flags.DEFINE_integer("steps", 25, "Number of steps")
-flags.DEFINE_float("keep_prob", 0.5, "What dropout keeps")
+flags.DEFINE_float("keep_prob", 0.5, "Share that dropout keeps")
 flags.DEFINE_string("values", "", "Where to write the final values, as npz")
 FLAGS = flags.FLAGS
 

@@ -1,4 +1,4 @@
-"""An input pipeline by tf.data: record files, shared out among the workers, and a second dataset for tests."""
+"""An input pipeline by tf.data: record files, divided among the workers, and a second dataset for tests."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""A MonitoredTrainingSession with hooks of TensorFlow's and one of its own, and a learning rate that decays."""
+"""A MonitoredTrainingSession with TensorFlow's hooks and a custom one, and a learning rate that decays."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Softmax regression on handwritten digits, as the first tutorial of TensorFlow 1 had it."""
+"""Softmax regression on handwritten digits, as in the first tutorial of TensorFlow 1."""
 
 import numpy as np
 import tensorflow as tf

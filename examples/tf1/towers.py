@@ -5,7 +5,7 @@ import tensorflow as tf
 
 flags = tf.app.flags
 flags.DEFINE_integer("num_towers", 2, "How many towers")
-flags.DEFINE_string("device", "/cpu:%d", "What a tower's device is called")
+flags.DEFINE_string("device", "/cpu:%d", "Name of a tower's device")
 flags.DEFINE_integer("steps", 80, "Number of steps")
 flags.DEFINE_string("values", "", "Where to write the final values, as npz")
 FLAGS = flags.FLAGS

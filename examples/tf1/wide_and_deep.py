@@ -1,4 +1,4 @@
-"""A wide and deep classifier of mixed columns, as `tf.estimator` has it, on parameter servers."""
+"""A wide and deep classifier of mixed columns, of `tf.estimator`, on parameter servers."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Keras's `fit` on the workers of TF_CONFIG. The chief saves the model; the others save theirs where nobody looks."""
+"""Keras's `fit` on the workers of TF_CONFIG. The chief saves the model; the others save theirs to a temporary place."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A training loop of one's own on the workers of TF_CONFIG, with checkpoints that every worker takes part in."""
+"""A custom training loop on the workers of TF_CONFIG, with checkpoints that every worker takes part in."""
 
 import json
 import os

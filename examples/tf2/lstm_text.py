@@ -1,4 +1,4 @@
-"""A bidirectional LSTM that classifies sequences of words of unlike length, padded into batches."""
+"""A bidirectional LSTM that classifies sequences of words of different lengths, padded into batches."""
 
 import json
 

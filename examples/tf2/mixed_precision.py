@@ -1,4 +1,4 @@
-"""Mixed precision: a policy of float16, a LossScaleOptimizer in a loop of one's own, and `fit` with the same."""
+"""Mixed precision: a policy of float16, a LossScaleOptimizer in a custom loop, and `fit` with the same."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A model trained under a strategy, saved and loaded in each of the ways that there are."""
+"""A model trained under a strategy, saved and loaded in every supported way."""
 
 import json
 import os

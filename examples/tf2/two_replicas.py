@@ -1,4 +1,4 @@
-"""Two replicas on one CPU: how batches are divided, what is averaged, and what every replica has of its own."""
+"""Two replicas on one CPU: how batches are divided, what is averaged, and what each replica keeps to itself."""
 
 import json
 

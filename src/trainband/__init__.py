@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from trainband.model.predictor import Predictor as Predictor
     from trainband.monitor.history import history as history
     from trainband.ps.flight_client import flight_client as flight_client
+    from trainband.ps.program.limits import ProgramLimits as ProgramLimits
     from trainband.ps.rules import Async as Async
     from trainband.ps.rules import Bounded as Bounded
     from trainband.ps.rules import Sync as Sync
-    from trainband.ps.server.programs.limits import ProgramLimits as ProgramLimits
-    from trainband.ps.server.server import Server as Server
+    from trainband.ps.server import Server as Server
     from trainband.strategies import Mirrored as Mirrored
     from trainband.strategies import ModelParallel as ModelParallel
     from trainband.strategies import MultiWorkerMirrored as MultiWorkerMirrored
@@ -88,10 +88,10 @@ _HOMES = {
     "ParameterServer": "strategies",
     "Predictor": "model.predictor",
     "ProfilerHook": "train",
-    "ProgramLimits": "ps.server.programs.limits",
+    "ProgramLimits": "ps.program.limits",
     "Retention": "checkpoint",
     "RoundRobin": "model.placement",
-    "Server": "ps.server.server",
+    "Server": "ps.server",
     "StepCounterHook": "train",
     "StepProfileHook": "train",
     "StopAtStepHook": "train",
@@ -109,7 +109,7 @@ _HOMES = {
 }
 _MODULES = ("cluster", "data", "errors")
 _FRONT_ENDS = ("compat", "compress", "export", "keras", "serve")
-"""For those who have what they are for; so they are no part of `from trainband import *`."""
+"""Front ends that need optional packages; `from trainband import *` leaves them out."""
 
 __all__ = ["__version__", *_MODULES, *_HOMES]
 
@@ -126,8 +126,9 @@ def __getattr__(name: str) -> Any:
 
 @cache
 def _follow_environment() -> None:
-    """Has the log printed where the environment asks for it: once, when the first name is used."""
+    """Prints the log, and ends a task with its exit codes, where the environment asks for it: at the first use."""
     import_module("trainband.cluster.resolvers.log_level").follow_environment()
+    import_module("trainband.cluster.resolvers").exit_by_kind_of_error_in_a_task()
 
 
 def __dir__() -> list[str]:

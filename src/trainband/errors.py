@@ -3,31 +3,33 @@
 ::
 
     TrainbandError
-    ├── YourError                  what you gave us cannot be used; mend it and run again
+    ├── YourError                  the input is invalid; fix it and run again
     │   ├── ClusterError           a ClusterSpec, TF_CONFIG or cluster flag (also a ValueError)
     │   ├── ModelError             the params, the loss or the optimizer (also a ValueError)
     │   │   └── ModelMismatch      this worker's model or optimizer is not the chief's
     │   └── DataError              a data file or a batch (also a ValueError)
     ├── PeerError                  another task, or the network to it
-    │   ├── AddressInUse           somebody else has the port (also an OSError)
-    │   ├── Unreachable            nobody answers there (also a ConnectionError)
+    │   ├── AddressInUse           another process has the port (also an OSError)
+    │   ├── Unreachable            the address does not answer (also a ConnectionError)
     │   │   ├── UnknownHost        the host name of the address cannot be resolved
-    │   │   └── NobodyListens      its machine answers, but no process has the port
-    │   ├── DeadlineExceeded       somebody is there, but did not answer in time (also a TimeoutError)
+    │   │   ├── NobodyListens      the machine answers, but no process has the port
+    │   │   └── NoTaskListens      a process has the port, but it is not a trainband task
+    │   ├── DeadlineExceeded       the peer is reachable but did not answer in time (also a TimeoutError)
     │   ├── StreamClosed           the other end of a stream has gone (also a ConnectionError)
-    │   ├── ProtocolError          what came is not what this version of trainband sends
-    │   └── Refused                the other task said no, and why
+    │   ├── ProtocolError          a message does not have this version's format
+    │   └── Refused                the other task refused a request
     │       └── AuthenticationError    one of the two has not proved that it belongs to the job
-    ├── ResourceExhausted          the machine gives this process no more threads or descriptors
-    ├── TransportUnavailable       a way to carry streams that was asked for, and that one end does not have
+    ├── ResourceExhausted          the system is out of threads or file descriptors
+    ├── TransportUnavailable       one end does not support the requested stream transport
+    ├── JobFailed                  a task of a job that this program has started
     ├── CheckpointError            a checkpoint or its directory
-    │   ├── DamagedCheckpoint      a file of it is missing, or is not what its manifest says
-    │   └── DirectoryLocked        another job writes into this directory
+    │   ├── DamagedCheckpoint      a file is missing or does not match the manifest
+    │   └── DirectoryLocked        another job writes to this directory
     └── TrainingError              the mathematics
-        └── NonFiniteGradient      a gradient holds NaN or infinity
+        └── NonFiniteGradient      a gradient contains NaN or infinity
 
-Each is split off by whose fault it is, so that a program can react: mend the input, try another
-time, look at the disk, or look at the model.
+The tree is split by whose fault the error is, so that a program can react: fix the input, retry later,
+check the disk, or check the model.
 """
 
 from __future__ import annotations
@@ -51,11 +53,11 @@ class TrainbandError(Exception):
 
 
 class YourError(TrainbandError):
-    """What the caller gave cannot be used."""
+    """The caller's input is invalid."""
 
 
 class ClusterError(YourError, ValueError):
-    """A cluster description is malformed, half-set or contradicts itself."""
+    """A cluster description is malformed, incomplete or inconsistent."""
 
 
 class ModelError(YourError, ValueError):
@@ -63,7 +65,7 @@ class ModelError(YourError, ValueError):
 
 
 class ModelMismatch(ModelError):
-    """A worker's model, optimizer or settings are not those of the chief."""
+    """A worker's model, optimizer or settings differ from the chief's."""
 
 
 class DataError(YourError, ValueError):
@@ -71,15 +73,15 @@ class DataError(YourError, ValueError):
 
 
 class PeerError(TrainbandError):
-    """Another task, or the network between, did not do its part."""
+    """Another task, or the network to it, failed."""
 
 
 class AddressInUse(PeerError, OSError):
-    """Another process listens on the address that this task should serve."""
+    """Another process listens on the address of this task."""
 
 
 class Unreachable(PeerError, ConnectionError):
-    """Nobody answers at an address."""
+    """An address does not answer."""
 
 
 class UnknownHost(Unreachable):
@@ -87,11 +89,15 @@ class UnknownHost(Unreachable):
 
 
 class NobodyListens(Unreachable):
-    """The machine of an address answers, and says that no process listens there."""
+    """The machine answers, but no process listens on the port."""
+
+
+class NoTaskListens(Unreachable):
+    """A process listens on the address, but it is not a trainband task."""
 
 
 class DeadlineExceeded(PeerError, TimeoutError):
-    """A peer is there but gave no answer in time."""
+    """A peer is reachable but did not answer in time."""
 
 
 class StreamClosed(PeerError, ConnectionError):
@@ -99,28 +105,28 @@ class StreamClosed(PeerError, ConnectionError):
 
 
 class ProtocolError(PeerError):
-    """A message does not have the form that this version of trainband sends."""
+    """A message does not have the format that this version of trainband sends."""
 
 
 class RefusalCode(StrEnum):
     """Why a request was refused, for programs; the message is for people."""
 
     OTHER = ""
-    """For a reason that no program acts on."""
+    """A reason that programs do not handle."""
     MOVED = "moved"
-    """Another ps holds the shard, or will soon."""
+    """Another ps holds the shard, or soon will."""
     NOT_READY = "not ready"
-    """The ps has been given no model or no values yet, as after it has died and come back."""
+    """The ps has no model or no values yet, for example after a restart."""
     UNKNOWN_WORKER = "unknown worker"
-    """The ps does not know the worker, as after it has died and come back: join again."""
+    """The ps does not know the worker, for example after a restart; the worker must join again."""
     NAME_TAKEN = "name taken"
     """A live process holds the task's name."""
     REPLACED = "replaced"
-    """Another process has had the task's name since."""
+    """Another process has since taken the task's name."""
     NOT_CHIEF = "not chief"
-    """Only the chief may ask for this, and the ps takes another worker for the chief."""
+    """Only the chief may request this, and another worker is the chief."""
     OTHER_JOB = "other job"
-    """The worker belongs to a job that has ended; started again, it may join this one."""
+    """The worker belongs to a job that has ended; once restarted, it may join this one."""
     OTHER_MODEL = "other model"
     """The worker's model is not the chief's."""
     OTHER_VERSION = "other version"
@@ -128,17 +134,17 @@ class RefusalCode(StrEnum):
     UNPROVED = "unproved"
     """The caller has not proved that it belongs to the job."""
     NO_SESSION = "no session"
-    """The listener does not know the caller (any more): it proves itself again, and repeats the call."""
+    """The server has no session for the caller, which must authenticate again and repeat the call."""
     FORBIDDEN = "forbidden"
-    """The caller is known, and may not do this."""
+    """The caller is authenticated but not allowed to do this."""
     BUSY = "busy"
-    """The caller, or whoever shares its machine, asks for more than it may."""
+    """The caller, or another process on its machine, exceeds its quota."""
     NO_UCX = "no UCX"
-    """The listener takes no streams over UCX, or not from this version of it."""
+    """The server does not accept UCX streams, or not from this version of UCX."""
 
 
 class Refused(PeerError):
-    """The other task refused a request; the message says why, and the code says it to programs."""
+    """The other task refused a request; the message says why, and programs check the code."""
 
     def __init__(self, message: str, code: RefusalCode = RefusalCode.OTHER) -> None:
         super().__init__(message)
@@ -146,7 +152,7 @@ class Refused(PeerError):
 
     @property
     def is_for_another(self) -> bool:
-        """Whether this task is not, or not any more, the one that holds the shard and knows the worker."""
+        """Whether another task, and not this one, holds the shard and knows the worker."""
         return self.code in (RefusalCode.MOVED, RefusalCode.NOT_READY, RefusalCode.UNKNOWN_WORKER)
 
 
@@ -158,11 +164,11 @@ class AuthenticationError(Refused):
 
 
 class ResourceExhausted(TrainbandError):
-    """The machine gives this process no more threads or descriptors."""
+    """The system is out of threads or file descriptors for this process."""
 
 
 class TransportUnavailable(TrainbandError):
-    """Streams should travel in a way that this machine, or the one at the other end, does not have."""
+    """One end does not support the requested stream transport."""
 
 
 class JobFailed(TrainbandError):
@@ -174,11 +180,11 @@ class CheckpointError(TrainbandError):
 
 
 class DamagedCheckpoint(CheckpointError):
-    """A file of a checkpoint is missing, cut short or altered."""
+    """A file of a checkpoint is missing, truncated or altered."""
 
 
 class DirectoryLocked(CheckpointError):
-    """Another job writes its checkpoints into the directory."""
+    """Another job writes its checkpoints to the directory."""
 
 
 class TrainingError(TrainbandError):
@@ -186,4 +192,4 @@ class TrainingError(TrainbandError):
 
 
 class NonFiniteGradient(TrainingError):
-    """A gradient holds NaN or infinity."""
+    """A gradient contains NaN or infinity."""

@@ -149,14 +149,14 @@ def test_a_damaged_one_is_named_and_the_one_before_it_used(home: Home) -> None:
     (line,) = home.said
     assert line.startswith("step-000000000002 is damaged: ")
     assert "ps-0.safetensors has 5 bytes, not" in line
-    assert line.endswith("Now the one before it, step-000000000001, is used.")
+    assert line.endswith("Now falling back to step-000000000001.")
 
 
 def test_if_all_are_damaged_there_is_none(home: Home) -> None:
     commit(home, 1)
     (home.path_of(1) / "manifest.json").write_bytes(b"{")
     assert home.newest() is None
-    assert home.said[0].endswith("Now none is left.")
+    assert home.said[0].endswith("Now no older checkpoint is left.")
 
 
 def test_one_that_is_removed_meanwhile_is_not_damaged(home: Home) -> None:
@@ -246,7 +246,7 @@ def test_one_that_cannot_be_removed_is_gone_for_readers(home: Home, monkeypatch:
         patched.setattr("shutil.rmtree", rmtree)
         home.retain(Retention(keep=1))
     assert home.steps() == [2]
-    assert "is not removed yet (Device or resource busy)" in home.said[0]
+    assert "(Device or resource busy); the next start" in home.said[0]
     home.sweep()
     assert names(home) == ["step-000000000002"]
 
@@ -443,7 +443,7 @@ def test_a_directory_without_the_right_to_write(home: Home) -> None:
     home.path.mkdir()
     home.path.chmod(0o555)
     done = subprocess.run([sys.executable, "-c", UNPRIVILEGED, home.path], capture_output=True, text=True, check=False)
-    assert done.stdout.count("Permission denied; give this user the right to, or use another directory.") == 4, done
+    assert done.stdout.count("Permission denied; give this user permission, or use another directory.") == 4, done
     assert names(home) == []
 
 
@@ -465,7 +465,7 @@ def test_a_read_only_disk(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
 
     home.path.mkdir()
     monkeypatch.setattr(os, "mkdir", mkdir)
-    with pytest.raises(CheckpointError, match=r"Cannot make .*Read-only file system; give this user the right"):
+    with pytest.raises(CheckpointError, match=r"Cannot create .*Read-only file system; give this user permission"):
         home.begin(1)
 
 
@@ -473,12 +473,12 @@ def test_a_file_where_the_directory_should_be(home: Home) -> None:
     home.path.write_text("x")
     with pytest.raises(CheckpointError, match=r"Cannot list .*run: Not a directory"):
         home.steps()
-    with pytest.raises(CheckpointError, match="Cannot make"):
+    with pytest.raises(CheckpointError, match="Cannot create"):
         home.begin(1)
 
 
 def test_negative_steps_are_refused(home: Home) -> None:
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(ValueError, match="not be negative"):
         home.begin(-1)
 
 

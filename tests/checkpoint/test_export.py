@@ -132,7 +132,7 @@ def test_plain_orbax_restores_it(home: CheckpointDirectory, tmp_path: Path, opti
 
 def test_orbax_stores_no_empty_arrays(sample: Checkpoint, tmp_path: Path) -> None:
     pytest.importorskip("orbax.checkpoint")
-    with pytest.raises(CheckpointError, match=r"without elements, and params/hidden/empty float32\[0,3\] is one"):
+    with pytest.raises(CheckpointError, match=r"cannot store params/hidden/empty float32\[0,3\]"):
         export(sample, tmp_path / "out", "orbax")
 
 
@@ -147,7 +147,7 @@ def test_a_tree_of_dicts() -> None:
     one, two = np.array(1), np.array(2)
     assert nested({"a/b": one, "a/c/d": two}) == {"a": {"b": one, "c": {"d": two}}}
     for names in (("a", "a/b"), ("a/b", "a"), ("a/b", "a/b/c/d")):
-        with pytest.raises(CheckpointError, match="contain one another"):
+        with pytest.raises(CheckpointError, match="overlaps another tensor's"):
             nested(dict.fromkeys(names, one))
 
 
@@ -158,7 +158,7 @@ def test_what_is_of_the_workers_or_the_optimizer(home: CheckpointDirectory, tmp_
     assert export(one, tmp_path / "all", to).tensors == 3
     assert export(one, tmp_path / "some", to, optimizer=False).tensors == 2
     only = holding(home, {"workers/0/carry/0": x})
-    with pytest.raises(YourError, match="none of params/, model_state/, optimizer/ to export"):
+    with pytest.raises(YourError, match="nothing to export under params"):
         export(only, tmp_path / "none", to)
 
 
@@ -166,7 +166,7 @@ def test_what_is_of_the_workers_or_the_optimizer(home: CheckpointDirectory, tmp_
 def test_a_file_is_replaced_only_by_force(sample: Checkpoint, tmp_path: Path, to: str) -> None:
     out = tmp_path / "out"
     out.write_text("mine")
-    with pytest.raises(YourError, match=f"{out} is there already"):
+    with pytest.raises(YourError, match=f"{out} already exists"):
         export(sample, out, to)
     assert out.read_text() == "mine"
     assert export(sample, out, to, force=True).nbytes == out.stat().st_size > 100
@@ -186,7 +186,7 @@ def test_orbax_is_replaced_by_orbax(home: CheckpointDirectory, tmp_path: Path) -
     out = tmp_path / "out"
     export(one, out, "orbax")
     (out / "extra").touch()
-    with pytest.raises(YourError, match="is there already"):
+    with pytest.raises(YourError, match="already exists"):
         export(one, out, "orbax")
     export(one, out, "orbax", force=True)
     assert not (out / "extra").exists()
@@ -194,7 +194,7 @@ def test_orbax_is_replaced_by_orbax(home: CheckpointDirectory, tmp_path: Path) -
 
 
 def test_no_file_appears_in_the_checkpoint_itself(sample: Checkpoint) -> None:
-    with pytest.raises(YourError, match="a part of the checkpoint"):
+    with pytest.raises(YourError, match="inside the checkpoint"):
         export(sample, sample.path / "model.npz", "npz")
 
 

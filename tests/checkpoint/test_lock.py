@@ -280,12 +280,12 @@ def test_a_lease_of_no_time_is_refused(tmp_path: Path, lease_s: float) -> None:
 
 
 def test_a_full_disk_does_not_keep_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write_bytes(*_: object) -> None:
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     lock = DirectoryLock(tmp_path, "worker:0")
     lock.acquire()
-    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    monkeypatch.setattr(lock_module, "new_regular", full)
     lock.renew()
     lock.release()
     assert not list(tmp_path.iterdir())
@@ -309,11 +309,11 @@ def test_within_a_job_it_goes_from_hand_to_hand(tmp_path: Path) -> None:
     with DirectoryLock(tmp_path, "worker:1", job="a"):
         with pytest.raises(DirectoryLocked, match=r"taken over from worker:0 by worker:1 \(.* of the same job"):
             former.renew()
-        assert former.heir == "worker:1"
+        assert former.successor == "worker:1"
         former.release()
         assert content(tmp_path)["owner"] == "worker:1"
         former.acquire()
-        assert former.heir == ""
+        assert former.successor == ""
         assert content(tmp_path)["owner"] == "worker:0"
 
 
@@ -341,7 +341,7 @@ def test_another_job_that_took_it_when_the_lease_ran_out_is_no_heir(tmp_path: Pa
     with DirectoryLock(tmp_path, "worker:1", job="b"):
         with pytest.raises(DirectoryLocked, match="had not renewed"):
             late.renew()
-        assert late.heir == ""
+        assert late.successor == ""
 
 
 def test_the_job_is_noted_once_it_is_known(tmp_path: Path) -> None:
@@ -390,7 +390,7 @@ def test_who_is_taking_it_over_is_not_overwritten(tmp_path: Path) -> None:
 def test_a_full_disk_that_takes_no_job_keeps_the_lease(
     links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write_bytes(*_: object) -> None:
+    def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     if not links:
@@ -399,7 +399,7 @@ def test_a_full_disk_that_takes_no_job_keeps_the_lease(
     lock.acquire()
     age(tmp_path, 100.0)
     with monkeypatch.context() as full:
-        full.setattr(Path, "write_bytes", write_bytes)
+        full.setattr(lock_module, "new_regular", refuse)
         lock.name_job("a")
     with pytest.raises(DirectoryLocked, match="last renewed 0 s ago"):
         DirectoryLock(tmp_path, "worker:1").acquire()
@@ -415,3 +415,14 @@ def test_a_lock_of_an_earlier_version_names_no_job(tmp_path: Path) -> None:
     with pytest.raises(DirectoryLocked, match="in use by worker:0"):
         DirectoryLock(tmp_path, "worker:1", job="a").acquire()
     lock.release()
+
+
+def test_it_is_not_written_through_a_link_that_has_its_name(tmp_path: Path) -> None:
+    """The token of a job stands in its lock file, and names what it writes beside it when its job changes."""
+    (tmp_path / "precious").write_text("precious")
+    with DirectoryLock(tmp_path, "worker:0") as lock:
+        (tmp_path / f".LOCK.{content(tmp_path)['token']}.tmp").symlink_to("precious")
+        forge(tmp_path, job="another")
+        lock.renew()
+        assert content(tmp_path)["job"] != "another"
+    assert (tmp_path / "precious").read_text() == "precious"

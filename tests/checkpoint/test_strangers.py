@@ -72,7 +72,7 @@ def test_a_header_of_terabytes_is_not_read(home: CheckpointDirectory) -> None:
         file.write((size - 8).to_bytes(8, "little"))
         file.truncate(size)
     (damage,) = Checkpoint.open(path).verify()
-    assert "100,000,000 are the most" in str(damage)
+    assert "100,000,000 is the limit" in str(damage)
 
 
 def test_a_tensor_that_memory_does_not_hold_is_one_typed_error(
@@ -81,8 +81,8 @@ def test_a_tensor_that_memory_does_not_hold_is_one_typed_error(
     def full(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("trainband.checkpoint.part.aligned_empty", full)
-    with pytest.raises(CheckpointError, match=r"10 rows of params/hidden/kernel .* not enough memory"):
+    monkeypatch.setattr("trainband.checkpoint.reader.aligned_empty", full)
+    with pytest.raises(CheckpointError, match=r"not enough memory for 10 rows of params/hidden/kernel"):
         Checkpoint.open(commit(home, 7)).read("params/hidden/kernel")
 
 

@@ -314,7 +314,7 @@ def test_verify_notices_a_manifest_of_another_step(home: CheckpointDirectory, ca
     commit(home, 1000).rename(home.path / "step-000000000999")
     code, out, _ = run(capsys, "verify", home.path)
     assert (code, out.count(" ok\n")) == (1, 3)
-    assert "says global step 1000" in out
+    assert "has global step 1000" in out
     assert out.endswith("the checkpoint is damaged\n")
 
 
@@ -329,16 +329,16 @@ def test_diff(home: CheckpointDirectory, capsys: Capture) -> None:
     assert lines[:2] == [f"A: {first} (global step 1,000)", f"B: {second} (global step 2,000)"]
     assert "params/hidden/kernel float32[10,6] 1 0.0292 differs" in lines
     assert "model_state/mean bfloat16[3] identical" in lines
-    assert lines[-1] == "5 tensors: 1 different, 4 identical to the bit"
+    assert lines[-1] == "5 tensors: 1 different, 4 bit-identical"
     assert run(capsys, "diff", home.path, "--steps", 1000, 2000) == (1, out, "")
     code, out, _ = run(capsys, "diff", first, second, "--atol", "1")
-    assert (code, squeezed(out)[-1]) == (0, "5 tensors: 1 within the tolerance, 4 identical to the bit")
+    assert (code, squeezed(out)[-1]) == (0, "5 tensors: 1 within the tolerance, 4 bit-identical")
 
 
 def test_diff_of_the_same(home: CheckpointDirectory, capsys: Capture) -> None:
     commit(home, 1000), commit(home, 2000)
     code, out, _ = run(capsys, "diff", home.path, "--steps", 1000, 2000)
-    assert (code, out.splitlines()[2:]) == (0, ["identical to the bit: 5 tensors"])
+    assert (code, out.splitlines()[2:]) == (0, ["bit-identical: 5 tensors"])
 
 
 def test_diff_of_two_models(home: CheckpointDirectory, trained: Path, capsys: Capture) -> None:
@@ -457,11 +457,11 @@ ERRORS: list[tuple[list[str], str]] = [
     (["show", "@/step-000000000030", "--step", "30"], "--step is for a directory of several"),
     (["show", "@", "--values", "params/hidden/kernal"], "(but params/hidden/kernel)"),
     (["verify", "#"], "There is no checkpoint in #."),
-    (["verify", "@", "--all", "--step", "10"], "--all is for all of a directory"),
+    (["verify", "@", "--all", "--step", "10"], "leave --step out"),
     (["diff", "@", "--steps", "10", "11"], "no checkpoint of global step 11"),
     (["diff", "@", "#"], "There is no checkpoint in #."),
-    (["export", "@", "--to", "npz", "#/none/out"], "There is no directory #/none to write out into"),
-    (["export", "@", "--to", "npz", "@"], "@ is there already"),
+    (["export", "@", "--to", "npz", "#/none/out"], "Cannot write out: there is no directory #/none; create it first"),
+    (["export", "@", "--to", "npz", "@"], "@ already exists"),
 ]
 
 

@@ -81,7 +81,7 @@ def test_weights_alone_need_no_program(home: Path) -> None:
         (("--int8", "--calibrate", "empty.npz", "--input", "f32[batch,32]"), True, "the calibration set is empty"),
         (("--int8", "--evaluate", "other.npz", "--input", "f32[batch,31]"), True, "cannot be traced"),
         (("--int8", "--evaluate", "data.npz"), False, "give --model program.py:predict"),
-        (("--int8", "--only", "head"), True, "'head' is in the name of no tensor"),
+        (("--int8", "--only", "head"), True, "'head' matches no tensor"),
     ],
 )
 def test_bad_arguments(home: Path, arguments: tuple[str, ...], model: bool, words: str) -> None:

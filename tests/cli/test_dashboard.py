@@ -18,8 +18,8 @@ from trainband.cli.main import main
 from trainband.cluster import ClusterSpec
 from trainband.launch import ReservedPorts
 from trainband.monitor.inquiry import Inquiry
-from trainband.monitor.page.server import listening
-from trainband.ps.server.server import Server
+from trainband.ps.server import Server
+from trainband.runtime.http.server import listening
 
 
 @pytest.fixture
@@ -44,9 +44,10 @@ def page_of(program: Program) -> tuple[str, str]:
 
 def test_it_shows_a_job_until_ctrl_c(job: str, programs: Programs) -> None:
     program = programs.trainband("dashboard", job, "--port=0")
-    address, _ = page_of(program)
-    until(lambda: httpx.get(f"{address}api/job").json()["state"] == "running", "the first answer")
-    told = httpx.get(f"{address}api/job").json()
+    address, token = page_of(program)
+    with httpx.Client(headers={"Authorization": f"Bearer {token}"}) as viewer:
+        until(lambda: viewer.get(f"{address}api/job").json()["state"] == "running", "the first answer")
+        told = viewer.get(f"{address}api/job").json()
     with Inquiry(job, 10.0) as inquiry:
         status = inquiry.ask()
     assert [view["incarnation"] for view in told["ps"]] == [status.incarnation]
@@ -59,9 +60,9 @@ def test_it_shows_a_job_until_ctrl_c(job: str, programs: Programs) -> None:
 
 REFUSED: list[tuple[list[str], str]] = [
     ([], "give the address"),
-    (["127.0.0.1:1"], "nobody listens at 127.0.0.1:1. Give trainband dashboard the address"),
+    (["127.0.0.1:1"], "nothing listens at 127.0.0.1:1. Give trainband dashboard the address"),
     (["nonsense"], "HOST:PORT"),
-    (["--checkpoint-dir", "nowhere"], "is no directory"),
+    (["--checkpoint-dir", "nowhere"], "is not a directory"),
     (["127.0.0.1:1", "--token-file", "nowhere"], "cannot be read"),
     (["127.0.0.1:1", "--insecure", "--token-file", "x"], "contradict"),
 ]

@@ -19,7 +19,7 @@ from trainband.cli.doctor.machine import locked_memory
 from trainband.cli.doctor.networks import rdma_ports
 from trainband.cli.doctor.subprocesses import ask_python
 from trainband.cli.doctor.ucx_library import describe, parse_ucx_info
-from trainband.cluster.carrier import Carrier
+from trainband.cluster.transport_choice import TransportChoice
 
 UCX_INFO = """
 # Memory domain: tcp
@@ -95,10 +95,10 @@ def test_locked_memory(soft: int, hard: int, has_rdma: bool, mark: Mark) -> None
 
 
 def test_a_ucx_that_does_not_start_is_passed_over() -> None:
-    ways = (Carrier.SHARED_MEMORY, Carrier.UCX, Carrier.FLIGHT)
+    ways = (TransportChoice.SHARED_MEMORY, TransportChoice.UCX, TransportChoice.FLIGHT)
     assert [found.text for found in routes(ways, ucx_works=False)] == ["shared memory", "Arrow Flight"]
     assert routes(ways, ucx_works=True)[1].text.startswith("UCX")
-    assert marks(routes((Carrier.SHARED_MEMORY,), ucx_works=True))["other machines"] is Mark.PROBLEM
+    assert marks(routes((TransportChoice.SHARED_MEMORY,), ucx_works=True))["other machines"] is Mark.PROBLEM
 
 
 def test_a_secret_that_cannot_be_read_stops_a_job(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_the_newest_checkpoint_is_exported(home: Path, given: str) -> None:
     ("model", "arguments", "words"),
     [
         ("nothing", (), "program.py has no nothing"),
-        ("number", (), "number is 3, and neither a function nor a Predictor"),
+        ("number", (), "number is 3, not a function, a Predictor"),
         ("predict", (), "has no example: give a batch"),
         ("predict", ("--input", "f32[batch,5]"), "predict cannot be traced (program.py:6)"),
     ],

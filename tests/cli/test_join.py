@@ -21,12 +21,12 @@ from trainband.cli.join import find_places
 from trainband.cli.main import main
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, DeadlineExceeded, PeerError, ProtocolError, Refused, UnknownHost, Unreachable
+from trainband.job.statistics import PsStatus
 from trainband.launch import ReservedPorts
-from trainband.ps.server.service import ParameterService
-from trainband.ps.statistics import PsStatus
-from trainband.wire.codec import decode, encode
-from trainband.wire.memory import MemoryTransport
-from trainband.wire.messages import Vacancy
+from trainband.ps.service.service import ParameterService
+from trainband.wire.memory.transport import MemoryTransport
+from trainband.wire.messages.calls import Vacancy
+from trainband.wire.messages.codec import decode, encode
 from trainband.wire.network import Network
 from trainband.wire.transport import ANYBODY, Caller, Handler, Stream, Tensor, Timeouts
 
@@ -98,10 +98,10 @@ TWO = spec_of(ps=["10.0.0.1:1", "10.0.0.2:1"], chief=["10.0.0.3:1"], worker=["10
 
 def test_each_place_is_for_a_worker_that_the_job_never_had(net: Net) -> None:
     ps = [net.serve(f"10.0.0.{i + 1}:1", Ps(TWO, i)) for i in range(2)]
-    guests = net.find("10.0.0.1:1", 2)
-    assert [str(guest.task) for guest in guests] == ["worker:2", "worker:3"]
-    assert all(guest.guest and guest.spec == TWO for guest in guests)
-    assert [guest.training_index for guest in guests] == [3, 4]
+    elastic = net.find("10.0.0.1:1", 2)
+    assert [str(one.task) for one in elastic] == ["worker:2", "worker:3"]
+    assert all(one.elastic and one.spec == TWO for one in elastic)
+    assert [one.training_index for one in elastic] == [3, 4]
     assert ps[1].asked == []
 
 
@@ -114,13 +114,13 @@ def test_the_first_ps_gives_the_names_whichever_is_asked(net: Net) -> None:
 
 def test_a_ps_that_is_away_for_a_while_is_passed_over(net: Net) -> None:
     net.serve("10.0.0.2:1", Ps(TWO, 1))
-    assert [str(guest.task) for guest in net.find("10.0.0.2:1", 2)] == ["worker:2", "worker:3"]
+    assert [str(one.task) for one in net.find("10.0.0.2:1", 2)] == ["worker:2", "worker:3"]
 
 
 def test_a_ps_may_be_asked_at_another_address_than_workers_use(net: Net) -> None:
     ps = net.serve("10.0.0.1:1", Ps(TWO, 0))
     net.serve("front-door:7", ps)
-    assert [str(guest.task) for guest in net.find("front-door:7", 2)] == ["worker:2", "worker:3"]
+    assert [str(one.task) for one in net.find("front-door:7", 2)] == ["worker:2", "worker:3"]
 
 
 def test_a_job_on_loopback_is_joined_from_its_own_machine_only(net: Net) -> None:
@@ -128,7 +128,7 @@ def test_a_job_on_loopback_is_joined_from_its_own_machine_only(net: Net) -> None
     ps = Ps(spec, 0)
     net.serve("node7:2222", ps)
     with pytest.raises(
-        ClusterError, match=r"from its own machine only, because its ps:0 is at 127\.0\.0\.1:2222\. Join"
+        ClusterError, match=r"only from its own machine, because its ps:0 is at 127\.0\.0\.1:2222\. Join"
     ):
         net.find("node7:2222")
     net.serve("127.0.0.1:2222", ps)
@@ -140,9 +140,7 @@ def test_a_job_on_loopback_is_joined_from_its_own_machine_only(net: Net) -> None
 def test_an_address_that_leads_elsewhere_from_here(net: Net) -> None:
     net.serve("tunnel:1", Ps(TWO, 0))
     net.serve("10.0.0.1:1", Ps(TWO, 0, "another job"))
-    with pytest.raises(
-        ProtocolError, match=r"ps:0 of the job at tunnel:1 is at 10\.0\.0\.1:1 .*: another task answers"
-    ):
+    with pytest.raises(ProtocolError, match=r"reach ps:0 at 10\.0\.0\.1:1, .*: another task answers"):
         net.find("tunnel:1")
 
 
@@ -158,7 +156,7 @@ def test_another_job_at_the_address_of_the_first_ps(net: Net) -> None:
 
 def test_a_job_that_has_ended(net: Net) -> None:
     net.serve("10.0.0.1:1", Ps(TWO, 0, ended=True))
-    with pytest.raises(Refused, match=r"the job at 10\.0\.0\.1:1 has ended; nobody can join it any more"):
+    with pytest.raises(Refused, match=r"the job at 10\.0\.0\.1:1 has ended; workers can no longer join it"):
         net.find("10.0.0.1:1")
 
 
@@ -170,7 +168,7 @@ def test_nonsense_from_a_ps(net: Net) -> None:
     ):
         net.find("10.0.0.1:1")
     ps._answers["status"] = b"nonsense"  # noqa: SLF001
-    with pytest.raises(ProtocolError, match=r"what listens at 10\.0\.0\.1:1 is no ps of trainband.*Give --join"):
+    with pytest.raises(ProtocolError, match=r"the server at 10\.0\.0\.1:1 is not a trainband ps.*Give --join"):
         net.find("10.0.0.1:1")
 
 
@@ -181,7 +179,7 @@ def test_nonsense_from_a_ps(net: Net) -> None:
         ("a:x", r"--join = 'a:x': the port must be a number"),
         (":2222", r"the host is missing"),
         ("http://a:2222", r"without a scheme"),
-        ("::1:2222", r"stands in brackets"),
+        ("::1:2222", r"in brackets"),
     ],
 )
 def test_a_malformed_address(address: str, message: str) -> None:
@@ -244,7 +242,7 @@ def test_a_port_that_speaks_something_else() -> None:
         thread.join()
         server.server_close()
     assert isinstance(error, ProtocolError)
-    assert "is no ps of trainband" in str(error)
+    assert "is not a trainband ps" in str(error)
 
 
 # --- the command
@@ -260,14 +258,14 @@ def test_what_belongs_to_a_job_of_ones_own_cannot_go_with_it(
         main(["run", "--join", "127.0.0.1:1", *options, __file__])
     assert ended.value.code == 2
     name = options[0].partition("=")[0]
-    assert f"--join adds workers to a job that runs already; {name} cannot go with it." in capsys.readouterr().err
+    assert f"--join adds workers to a running job; leave {name} out." in capsys.readouterr().err
 
 
 def test_no_workers_to_join_with(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["run", "--join", "127.0.0.1:1", "--workers=0", __file__])
     assert ended.value.code == 2
-    assert "--join with --workers 0 would start nothing" in capsys.readouterr().err
+    assert "--join with --workers 0 starts nothing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("options", "workers"), [([], 1), (["--workers", "2"], 2), (["--workers", "1"], 1)])
@@ -276,7 +274,7 @@ def test_each_worker_learns_its_place(options: list[str], workers: int, tmp_path
     script.write_text(
         "from trainband.cluster import resolve\n"
         "cluster = resolve()\n"
-        "print(cluster.task, cluster.guest, cluster.is_chief, cluster.training_index, cluster.spec.ps[0])\n"
+        "print(cluster.task, cluster.elastic, cluster.is_chief, cluster.training_index, cluster.spec.ps[0])\n"
     )
     with ExitStack() as owned, ReservedPorts(2) as reserved:
         spec = spec_of(ps=[reserved.addresses[0]], worker=[reserved.addresses[1]])
@@ -295,7 +293,7 @@ def test_each_worker_learns_its_place(options: list[str], workers: int, tmp_path
             check=False,
         )
     assert result.returncode == 0
-    assert result.stderr.startswith("trainband: WARNING: no task joined the cluster: ")
+    assert result.stderr.startswith("trainband: WARNING: no task joined the cluster; ")
     assert sorted(result.stdout.splitlines()) == [
         f"[worker:{i}] worker:{i} True False {i} ps:0" for i in range(1, workers + 1)
     ]

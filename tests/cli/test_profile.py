@@ -28,6 +28,6 @@ def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert line.startswith(f"error: --output {tmp_path}/nowhere/trace.json.gz: there is no directory")
         code, line = said(capsys, address, "-o", str(tmp_path / "trace.json.gz"))
         assert code
-        assert line.startswith(f"error: nobody listens at {address}. Give trainband profile the address of a ps")
+        assert line.startswith(f"error: nothing listens at {address}. Give trainband profile the address of a ps")
         assert not list(tmp_path.iterdir())
     assert said(capsys, "127.0.0.1:1", "--steps", "201")[0] == 2

@@ -15,13 +15,14 @@ import pytest
 
 import trainband.cli.run as run_module
 from trainband.cli.main import COMMANDS, cli, main
-from trainband.cli.run import launch, run, script_arguments
+from trainband.cli.run import launch, run
+from trainband.cli.run_options import script_arguments
 from trainband.cli.run_output import StreamOutput, describe_failure
 from trainband.cluster.resolvers.joined import PAGE
 from trainband.cluster.resolvers.metrics import HOST, PORT
 from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
-from trainband.launch.backends.base import Watcher
+from trainband.launch.backend import Watcher
 from trainband.launch.backends.local import Local
 from trainband.launch.events import Outcome
 from trainband.launch.request import JobRequest
@@ -79,7 +80,7 @@ def test_each_line_has_its_task_before_it(tmp_path: Path) -> None:
     assert sorted(result.stdout.splitlines()) == [f"[{task}] {task} [] 1" for task in tasks]
     *warned, alone = sorted(result.stderr.splitlines())
     assert warned == [f"[{task}] warned" for task in tasks]
-    assert alone.startswith("trainband: WARNING: no task joined the cluster: each ran the program by itself.")
+    assert alone.startswith("trainband: WARNING: no task joined the cluster; each ran the program alone.")
 
 
 def test_a_failure_shows_who_how_and_the_last_lines_at_the_end(tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ ERRORS: list[tuple[list[str], str]] = [
     ),
     (
         ["--min-workers", "1", "train.py"],
-        "error: --min-workers is for a job without ps, whose workers can only train together: add --ps 0.",
+        "error: --min-workers is for jobs without ps, whose workers train in lockstep: add --ps 0.",
     ),
     (["--host", "192.0.2.1", "train.py"], "error: cannot serve on the host '192.0.2.1'"),
 ]
@@ -177,7 +178,7 @@ def test_an_unknown_option_is_taken_for_one_of_the_script(
 
 @pytest.mark.parametrize("argument", ["--workers", "--workers=3", "--ps", "--chief"])
 def test_an_option_of_ours_after_the_script_is_ambiguous(argument: str) -> None:
-    with pytest.raises(click.UsageError, match=rf"{argument.split('=')[0]} after train.py may be meant for"):
+    with pytest.raises(click.UsageError, match=rf"{argument.split('=')[0]} after train.py could be for"):
         script_arguments(click.Context(run), "train.py", ["x", argument])
 
 

@@ -43,7 +43,7 @@ def test_certificates(tmp_path: Path) -> None:
     assert ps.split()[:2] == ["ps:0", "valid"]
     assert "10.0.0.7" in ps
     assert worker.split()[:2] == ["worker:0", "revoked"]
-    with pytest.raises(ClusterError, match="names no task"):
+    with pytest.raises(ClusterError, match="is not the name of a task"):
         said("certs", "issue", ca, "boss")
     with pytest.raises(ClusterError, match="`trainband certs init"):
         said("certs", "issue", str(tmp_path), "worker:0")
@@ -55,8 +55,9 @@ def test_tls_and_insecure_contradict_each_other() -> None:
     assert "contradict" in done.output
 
 
-def test_ucx_and_certificates_do_not_go_together() -> None:
-    done = CliRunner().invoke(cli, ["run", "--tls", "auto", "--transport", "ucx", "-m", "x"])
+@pytest.mark.parametrize("options", [[], ["--tls", "auto"]])
+def test_ucx_and_security_do_not_go_together(options: list[str]) -> None:
+    done = CliRunner().invoke(cli, ["run", *options, "--transport", "ucx", "-m", "x"])
     assert isinstance(done.exception, ClusterError)
     assert "TRAINBAND_TRUSTED_FABRIC=1" in str(done.exception)
 

@@ -14,9 +14,10 @@ from rich.console import Console
 
 from trainband.cli.status import as_text, show
 from trainband.cli.terminal import console_for_people
-from trainband.ps.statistics import CheckpointStatus, PsStatus, SliceStatus, VariableStatus, WorkerStatus
+from trainband.job.checkpoints import CheckpointStatus
+from trainband.job.statistics import PsStatus, SliceStatus, VariableStatus, WorkerStatus
 from trainband.runtime.formatting import printable, size
-from trainband.wire.replication import ReplicaState, Term
+from trainband.wire.messages.replication import ReplicaState, Term
 
 
 def worker(task: str, presence: str, failure: str = "") -> dict[str, Any]:
@@ -103,7 +104,7 @@ def test_memory_and_devices_are_shown_where_there_is_room(answer: PsStatus) -> N
         "device_memory_limit_bytes": 64 << 30,
     }
     workers = tuple(msgspec.structs.replace(one, memory_bytes=2_500_000_000, **gpu) for one in answer.workers)
-    console = Console(file=io.StringIO(), width=130)
+    console = Console(file=io.StringIO(), width=150)
     show(msgspec.structs.replace(answer, memory_bytes=700_000_000, workers=workers), console)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
@@ -117,8 +118,8 @@ def test_who_is_stuck(answer: PsStatus) -> None:
     show(msgspec.structs.replace(answer, workers=tuple(stuck)), console)
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
-    assert "worker:0 lives, but has pushed nothing for 41 s; nobody waits for it" in lines
-    assert "worker:1 lives, but has pushed nothing for 41 s; others wait for it" in lines
+    assert "worker:0 is alive but has pushed nothing for 41 s; nothing waits for it" in lines
+    assert "worker:1 is alive but has pushed nothing for 41 s; others wait for it" in lines
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,12 @@ from tests.ps.plans import blocks_of, plan_of
 from trainband.cli.main import main
 from trainband.cli.status import show
 from trainband.cluster import Cluster, ClusterSpec, Task
+from trainband.job.statistics import PsStatus
 from trainband.launch import ReservedPorts
-from trainband.ps.server.server import Server
-from trainband.ps.server.service import ParameterService
-from trainband.ps.statistics import PsStatus
+from trainband.ps.server import Server
+from trainband.ps.service.service import ParameterService
 from trainband.ps.worker.client import JobClient
-from trainband.wire.messages import UNLIMITED
+from trainband.wire.messages.calls import UNLIMITED
 from trainband.wire.network import Network
 
 PARAMS = {"w": np.zeros((6, 2), np.float32), "b": np.ones(2, np.float32)}
@@ -61,13 +61,13 @@ def job() -> Iterator[RealJob]:
         )
         try:
             now = client.join(lambda: blocks_of(plan, PARAMS))
-            client.begin(1, 10)
+            client.training.begin(1, 10)
             gradient = gradient_of(plan, 1.0)
             for _ in range(3):
-                now = client.push(gradient, now.versions, loss=0.125, examples=32, finite=True)
+                now = client.exchanger.push(gradient, now.versions, loss=0.125, examples=32, finite=True)
             yield RealJob(spec, served, client)
             while not now.done:
-                now = client.push(gradient, now.versions, loss=0.125, examples=32, finite=True)
+                now = client.exchanger.push(gradient, now.versions, loss=0.125, examples=32, finite=True)
         finally:
             client.leave()
             assert served.result(20.0) == "the job is complete"
@@ -141,8 +141,8 @@ def test_something_else_that_listens_is_no_ps(capsys: pytest.CaptureFixture[str]
         code, out, err = status(capsys, address, "--timeout", "2")
         server.shutdown(socket.SHUT_RDWR)
     assert (code, out) == (2, "")
-    assert err.startswith(f"error: what listens at {address} is no ps of trainband")
-    assert err.endswith("Give trainband status the address of a ps of a job that runs.\n")
+    assert err.startswith(f"error: the server at {address} is not a trainband ps")
+    assert err.endswith("Give trainband status the address of a ps of a running job.\n")
 
 
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,7 +151,7 @@ def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert code != 0
     assert out == ""
     (line,) = err.splitlines()
-    assert line.startswith(f"error: nobody listens at {ports.addresses[0]}. Give trainband status the address of a ps")
+    assert line.startswith(f"error: nothing listens at {ports.addresses[0]}. Give trainband status the address of a ps")
     assert "workers listen on nothing" in line
 
 

@@ -32,7 +32,7 @@ def test_each_start_is_marked_and_nothing_is_lost_between_two_jobs(tmp_path: Pat
             logs.line(WORKER, text)
             logs.line(PS, "other")
     assert (directory / "worker-1.log").read_text() == (
-        f"{MARK} worker:1 is started\nfirst\n{MARK} worker:1 is started\nsecond \\udcff\n"
+        f"{MARK} worker:1 started\nfirst\n{MARK} worker:1 started\nsecond \\udcff\n"
     )
     assert (directory / "ps-0.log").read_text() == "other\nother\n"
 
@@ -64,13 +64,13 @@ def test_a_file_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
         logs.line(WORKER, "b")
         logs.line(PS, "c")
     path = tmp_path / "worker-1.log"
-    assert said == [f"WARNING: {path} cannot be written any more (Is a directory); worker:1 runs on"]
+    assert said == [f"WARNING: {path} can no longer be written (Is a directory); worker:1 keeps running"]
     assert (tmp_path / "ps-0.log").read_text() == "c\n"
 
 
 def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(YourError, match=r"--log-dir .*/file/logs: it cannot be made \(Not a directory\)"):
+    with pytest.raises(YourError, match=r"--log-dir .*/file/logs cannot be made \(Not a directory\)"):
         TaskLogs(tmp_path / "file" / "logs", pytest.fail)
 
 
@@ -85,6 +85,6 @@ def test_restarts_of_a_job_are_in_its_files(tmp_path: Path, capfd: pytest.Captur
         main(["run", *arguments, str(tmp_path / "train.py")])
     assert ended.value.code == 0, capfd.readouterr()
     lines = (tmp_path / "logs" / "worker-0.log").read_text().splitlines()
-    assert [re.sub(r"\S+Z", "T", line) for line in lines if line.startswith("---")] == ["--- T worker:0 is started"] * 2
+    assert [re.sub(r"\S+Z", "T", line) for line in lines if line.startswith("---")] == ["--- T worker:0 started"] * 2
     assert sorted(line for line in lines if not line.startswith("---")) == ["err", "err", "life", "life"]
     assert lines[0].startswith("---")

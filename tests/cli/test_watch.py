@@ -15,8 +15,8 @@ from trainband.cli.main import main
 from trainband.cli.watch import GONE_S, watch
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import Unreachable
-from trainband.ps.server.service import ParameterService
-from trainband.ps.statistics import PsStatus
+from trainband.job.statistics import PsStatus
+from trainband.ps.service.service import ParameterService
 
 NOW = replace(
     ParameterService(

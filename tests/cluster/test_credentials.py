@@ -20,7 +20,7 @@ def test_a_secret_is_written_for_its_owner_only(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     assert resolve_credentials({"TRAINBAND_SECRET_FILE": str(path)}) == Credentials(secret=text.encode())
     assert text not in repr(Credentials(secret=text.encode()))
-    with pytest.raises(ClusterError, match="never written over another file"):
+    with pytest.raises(ClusterError, match="never overwrites a file"):
         write_secret(path, new_secret())
     assert new_secret() != text
 
@@ -47,8 +47,8 @@ def long(path: Path) -> None:
         (Path.mkdir, "not a regular file"),
         (os.mkfifo, "not a regular file"),
         (readable, r"every user of this machine.*chmod 600"),
-        (short, "holds 7 characters"),
-        (long, "holds 4097 characters"),
+        (short, "has 7 characters"),
+        (long, "has 4097 characters"),
     ],
 )
 def test_a_file_that_holds_no_secret(tmp_path: Path, make: Callable[[Path], object], words: str) -> None:
@@ -80,7 +80,7 @@ def test_nothing_is_said() -> None:
     "name", ["", "worker:-1", "worker:01", "worker:1:2", "root", "worker:\x1b[31m", "worker:9999999999", "worker:1\n"]
 )
 def test_a_name_that_no_task_has(name: str) -> None:
-    with pytest.raises(ClusterError, match="names no task"):
+    with pytest.raises(ClusterError, match="is not the name of a task"):
         Identity(name)
 
 

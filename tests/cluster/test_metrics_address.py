@@ -12,7 +12,7 @@ SPEC = ClusterSpec({"ps": ["a:1", "a:2"], "chief": ["a:3"], "worker": ["a:4", "a
 
 
 @pytest.mark.parametrize(
-    ("task", "guest", "port"),
+    ("task", "elastic", "port"),
     [
         (Task("ps", 0), False, 9400),
         (Task("ps", 1), False, 9401),
@@ -23,8 +23,8 @@ SPEC = ClusterSpec({"ps": ["a:1", "a:2"], "chief": ["a:3"], "worker": ["a:4", "a
         (Task("worker", 7), True, 9410),
     ],
 )
-def test_tasks_that_share_a_machine_add_their_number(task: Task, guest: bool, port: int) -> None:
-    cluster = Cluster(spec=SPEC, task=task, guest=guest)
+def test_tasks_that_share_a_machine_add_their_number(task: Task, elastic: bool, port: int) -> None:
+    cluster = Cluster(spec=SPEC, task=task, elastic=elastic)
     assert resolve_metrics(cluster, {PORT: "9400+"}) == MetricsAddress("127.0.0.1", port)
     assert resolve_metrics(cluster, {PORT: "9400", HOST: "::1"}) == MetricsAddress("::1", 9400)
     assert resolve_metrics(cluster, {PORT: "0"}) == MetricsAddress("127.0.0.1", 0)

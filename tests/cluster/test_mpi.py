@@ -101,7 +101,7 @@ def test_mpirun_goes_before_the_allocation_that_it_runs_in(
         assert addresses_of(resolve(environ)) == ["b:4000", "b:4001", "c:4002", "c:4003"]
     assert capsys.readouterr().err == (
         "trainband: this is worker:3 of a cluster of 4 tasks, as mpirun says; Slurm would describe a cluster too, but "
-        "mpirun goes first, because it is what has started this process. Set TF_CONFIG to decide otherwise.\n"
+        "mpirun takes precedence because it started this process. Set TF_CONFIG to override this.\n"
     )
 
 
@@ -120,14 +120,14 @@ def test_what_is_left_over_stands_alone(environ: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        (TWO_MACHINES, "not all of them are on this machine; .*mpirun -x TRAINBAND_HOSTS=a:2,b:2"),
-        (TWO_MACHINES | {mpi.HOSTS: "a:2,b:1"}, "has places for 3 ranks, and mpirun has started 4"),
+        (TWO_MACHINES, "not all of them are on this machine.*mpirun -x TRAINBAND_HOSTS=a:2,b:2"),
+        (TWO_MACHINES | {mpi.HOSTS: "a:2,b:1"}, "has places for 3 ranks, but mpirun has started 4"),
         (TWO_MACHINES | {mpi.HOSTS: "a:1,b:3"}, "rank 3 should be number 2 .* on b, .* number 1 .* --map-by slot"),
         (TWO_MACHINES | {mpi.HOSTS: "b:2,a:2"}, "rank 3 should run on a, but runs on b.example.org"),
-        (TWO_MACHINES | {mpi.HOSTS: "a:2,b:two"}, "TRAINBAND_HOSTS: the ranks of b = 'two' is no number"),
-        (TWO_MACHINES | HOSTS | {"PMIX_NAMESPACE": ""}, "PMIX_NAMESPACE is not set, .*: set TRAINBAND_PORT"),
-        (TWO_MACHINES | HOSTS | {slurm.PS: "4"}, "TRAINBAND_PS = 4, and mpirun has 4 tasks"),
-        ({"OMPI_COMM_WORLD_RANK": "1"}, "OMPI_COMM_WORLD_RANK is set and OMPI_COMM_WORLD_SIZE is not"),
+        (TWO_MACHINES | {mpi.HOSTS: "a:2,b:two"}, "TRAINBAND_HOSTS: the ranks of b = 'two' is not a number"),
+        (TWO_MACHINES | HOSTS | {"PMIX_NAMESPACE": ""}, "PMIX_NAMESPACE is not set, .*; set TRAINBAND_PORT"),
+        (TWO_MACHINES | HOSTS | {slurm.PS: "4"}, "TRAINBAND_PS = 4, but mpirun has 4 tasks"),
+        ({"OMPI_COMM_WORLD_RANK": "1"}, "OMPI_COMM_WORLD_RANK is set but OMPI_COMM_WORLD_SIZE is not"),
         ({"PMIX_RANK": "1", "PMIX_NAMESPACE": "prterun-vm-1@1"}, "Set TRAINBAND_HOSTS=.*unset PMIX_RANK"),
     ],
 )

@@ -68,7 +68,7 @@ BAD_CONFIGS: list[tuple[str, str]] = [
     ('{"cluster": ["a:1"]}', r"^TF_CONFIG\.cluster must be an object"),
     ('{"cluster": {"worker": "a:1"}}', r"^TF_CONFIG\.cluster\.worker must be a list"),
     ('{"cluster": {"worker": ["a:1", "b"]}}', r"^TF_CONFIG\.cluster\.worker\[1\] = 'b': the port is missing"),
-    ('{"cluster": {"boss": ["a:1"]}}', r"^TF_CONFIG\.cluster\.boss: 'boss' is no job"),
+    ('{"cluster": {"boss": ["a:1"]}}', r"^TF_CONFIG\.cluster\.boss: 'boss' is not a job"),
     ('{"cluster": {"worker": ["a:1"]}}', r"^TF_CONFIG\.task is missing"),
     ('{"cluster": {"worker": ["a:1"]}, "task": "worker:0"}', r"^TF_CONFIG\.task must be an object"),
     ('{"cluster": {"worker": ["a:1"]}, "task": {"index": 0}}', r"^TF_CONFIG\.task\.type is missing"),
@@ -89,8 +89,11 @@ BAD_CONFIGS: list[tuple[str, str]] = [
     ),
     ("[" * 100_000, r"^TF_CONFIG is not JSON"),
     ('{"cluster": {"worker": ["\\ud800:1"]}}', r"^TF_CONFIG is not JSON"),
-    ('{"cluster": {"worker": ["a\\u001b[2J:1"]}}', r"'a\\x1b\[2J' is no host name"),
-    ('{"cluster": {"worker": {"0": "a:1"}}, "task": {"type": "worker", "index": 1' + "0" * 400 + "}}", "of 9 digits"),
+    ('{"cluster": {"worker": ["a\\u001b[2J:1"]}}', r"'a\\x1b\[2J' is not a host name"),
+    (
+        '{"cluster": {"worker": {"0": "a:1"}}, "task": {"type": "worker", "index": 1' + "0" * 400 + "}}",
+        "at most 9 digits",
+    ),
     ('{"cluster": {"worker": ["a:1"]}, "task": ' + "9" * 5000 + "}", r"^TF_CONFIG is not JSON"),
 ]
 
@@ -102,23 +105,23 @@ def test_a_half_set_tf_config_is_an_error_that_names_the_field(text: str, messag
 
 
 def test_tf_config_written_is_tf_config_read() -> None:
-    guest = Cluster(spec=EXPECTED.spec, task=Task("worker", 7), guest=True)
-    for cluster in (EXPECTED, guest):
+    elastic = Cluster(spec=EXPECTED.spec, task=Task("worker", 7), elastic=True)
+    for cluster in (EXPECTED, elastic):
         assert tf_config.resolve({"TF_CONFIG": tf_config.write(cluster)}) == cluster
-    assert "guest" not in tf_config.write(EXPECTED)
+    assert "elastic" not in tf_config.write(EXPECTED)
 
 
-GUESTS: list[tuple[dict[str, object], str]] = [
-    ({"type": "worker", "index": 1, "guest": True}, r"^TF_CONFIG\.task: Cluster\.guest: worker:1 is no guest's name"),
-    ({"type": "ps", "index": 1, "guest": True}, r"^TF_CONFIG\.task: Cluster\.guest: only a worker"),
-    ({"type": "worker", "index": 7, "guest": "yes"}, r"^TF_CONFIG\.task\.guest must be true or false, got 'yes'"),
+NOT_ELASTIC: list[tuple[dict[str, object], str]] = [
+    ({"type": "worker", "index": 1, "elastic": True}, r"^TF_CONFIG\.task: Cluster\.elastic: worker:1 is not the name"),
+    ({"type": "ps", "index": 1, "elastic": True}, r"^TF_CONFIG\.task: Cluster\.elastic: only a worker"),
+    ({"type": "worker", "index": 7, "elastic": "yes"}, r"^TF_CONFIG\.task\.elastic must be true or false, got 'yes'"),
     # who does not say that it is one is judged as ever
-    ({"type": "worker", "index": 7, "guest": False}, r"^TF_CONFIG\.task\.index = 7: the cluster has no worker:7; its"),
+    ({"type": "worker", "index": 7, "elastic": False}, r"^TF_CONFIG\.task\.index = 7: the cluster has no worker:7"),
 ]
 
 
-@pytest.mark.parametrize(("task", "message"), GUESTS)
-def test_who_is_no_guest(task: dict[str, object], message: str) -> None:
+@pytest.mark.parametrize(("task", "message"), NOT_ELASTIC)
+def test_who_is_not_elastic(task: dict[str, object], message: str) -> None:
     with pytest.raises(ClusterError, match=message):
         tf_config.resolve(_environ(cluster=CLUSTER, task=task))
 
@@ -157,7 +160,7 @@ BAD_FLAGS: list[tuple[dict[str, Any], str]] = [
     ({"job_name": "worker"}, r"^worker_hosts is missing"),
     ({"ps_hosts": "a:1", "job_name": "ps", "task_index": 0}, r"^worker_hosts is missing"),
     ({"worker_hosts": "a:1"}, r"^job_name is missing"),
-    ({"worker_hosts": "a:1", "job_name": "boss", "task_index": 0}, r"^job_name = 'boss' is no job"),
+    ({"worker_hosts": "a:1", "job_name": "boss", "task_index": 0}, r"^job_name = 'boss' is not a job"),
     ({"worker_hosts": "a:1", "job_name": "ps", "task_index": 0}, r"^ps_hosts is missing, but job_name is 'ps'"),
     ({"worker_hosts": "a:1", "job_name": "worker"}, r"^task_index is missing"),
     ({"worker_hosts": "a:1", "job_name": "worker", "task_index": "x"}, r"^task_index must be"),
@@ -167,7 +170,7 @@ BAD_FLAGS: list[tuple[dict[str, Any], str]] = [
     ({"worker_hosts": 3, "job_name": "worker", "task_index": 0}, r"^worker_hosts must be"),
     (
         {"worker_hosts": "a:1", "ps_hosts": "a:1", "job_name": "worker", "task_index": 0},
-        r"^ps_hosts\[0\] = 'a:1': worker_hosts\[0\] has that address already",
+        r"^ps_hosts\[0\] = 'a:1': worker_hosts\[0\] already has that address",
     ),
     (
         {"worker_hosts": "a:1", "chief_hosts": "b:1,c:1", "job_name": "worker", "task_index": 0},

@@ -87,7 +87,9 @@ def test_the_first_group_has_the_first_ranks() -> None:
 
 
 def test_where_it_cannot_be_known_who_listens_where() -> None:
-    with pytest.raises(ClusterError, match=r"127.0.0.11 run the ranks 0,2 .* block has 0,1: .* --distribution=block"):
+    with pytest.raises(
+        ClusterError, match=r"127.0.0.11 runs the ranks 0,2 .* block has 0,1 there.* --distribution=block"
+    ):
         resolve({**RECORDED["step, arbitrary"][0], "SLURM_DISTRIBUTION": ""})
 
 
@@ -115,10 +117,10 @@ def test_what_somebody_has_written_goes_first() -> None:
     [
         ({"SLURM_STEP_NODELIST": "", "SLURM_JOB_NODELIST": ""}, "SLURM_STEP_NODELIST is not set"),
         ({"SLURM_STEP_TASKS_PER_NODE": ""}, "SLURM_STEP_TASKS_PER_NODE is not set"),
-        ({"SLURM_STEP_TASKS_PER_NODE": "two"}, "Slurm's tasks per node read 'two'"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "two"}, "Slurm's tasks per node, 'two', are not a list"),
         ({"SLURM_PROCID": "7"}, "SLURM_PROCID is 7"),
-        ({slurm.PS: "5"}, "TRAINBAND_PS = 5, and srun has started 5 tasks: none would be left for a worker"),
-        ({slurm.PS: "one"}, "TRAINBAND_PS = 'one' is no number"),
+        ({slurm.PS: "5"}, "TRAINBAND_PS = 5, but srun has started 5 tasks: none would be left for a worker"),
+        ({slurm.PS: "one"}, "TRAINBAND_PS = 'one' is not a number"),
     ],
 )
 def test_what_is_half_set_is_named(change: dict[str, str], message: str) -> None:

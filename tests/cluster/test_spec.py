@@ -90,9 +90,9 @@ BAD_SPECS: list[tuple[object, str]] = [
     ("worker", r"must be a mapping"),
     (["a:1"], r"must be a mapping"),
     # jobs
-    ({"trainer": ["a:1"]}, r"'trainer' is no job; the jobs are chief, worker, ps, evaluator\."),
+    ({"trainer": ["a:1"]}, r"'trainer' is not a job; the jobs are chief, worker, ps, evaluator\."),
     ({"master": ["a:1"]}, r"'master' is called 'chief' here"),
-    ({3: ["a:1"]}, r"3 is no job"),
+    ({3: ["a:1"]}, r"3 is not a job"),
     ({"chief": ["a:1", "b:1"]}, r"ClusterSpec\.chief: a cluster has one chief, at index 0; got the indices \[0, 1\]"),
     ({"chief": {1: "a:1"}}, r"ClusterSpec\.chief: .*\[1\]"),
     # the tasks of a job
@@ -100,12 +100,12 @@ BAD_SPECS: list[tuple[object, str]] = [
     ({"worker": 3}, r"ClusterSpec\.worker must be a list"),
     (
         {"worker": {-1: "a:1"}},
-        r"ClusterSpec\.worker: a task's index must be an integer of 0 or more, of 9 digits at most, got -1",
+        r"ClusterSpec\.worker: a task's index must be an integer of 0 or more with at most 9 digits, got -1",
     ),
     ({"worker": {True: "a:1"}}, r"got True"),
     ({"worker": {"one": "a:1"}}, r"got 'one'"),
     ({"worker": {1.0: "a:1"}}, r"got 1\.0"),
-    ({"worker": {"1": "a:1", 1: "b:1"}}, r"index 1 is there twice"),
+    ({"worker": {"1": "a:1", 1: "b:1"}}, r"index 1 is listed twice"),
     # addresses
     ({"worker": ["a:1", 7]}, r"ClusterSpec\.worker\[1\]: an address is a string"),
     ({"worker": [None]}, r"ClusterSpec\.worker\[0\]"),
@@ -120,16 +120,16 @@ BAD_SPECS: list[tuple[object, str]] = [
     ({"worker": ["a:²"]}, r"got '²'"),  # a digit to str.isdigit, not to int
     ({"worker": ["a:" + "9" * 5000]}, r"port must be"),  # int() refuses so many digits with an error of its own
     ({"worker": ["grpc://a:1"]}, r"without a scheme"),
-    ({"worker": ["a b:1"]}, r"'a b' is no host name"),
-    ({"worker": [" a:1"]}, r"is no host name"),
-    ({"worker": ["::1:2222"]}, r"stands in brackets"),
+    ({"worker": ["a b:1"]}, r"'a b' is not a host name"),
+    ({"worker": [" a:1"]}, r"is not a host name"),
+    ({"worker": ["::1:2222"]}, r"in brackets"),
     ({"worker": ["[::1]"]}, r"port is missing"),
-    ({"worker": ["[::g]:1"]}, r"no IPv6 address"),
+    ({"worker": ["[::g]:1"]}, r"not an IPv6 address"),
     # twice the same door
-    ({"worker": ["a:1", "a:1"]}, r"worker\[1\] = 'a:1': ClusterSpec\.worker\[0\] has that address"),
-    ({"worker": ["a:1"], "ps": ["A:1"]}, r"ClusterSpec\.ps\[0\] = 'A:1': ClusterSpec\.worker\[0\] has"),
-    ({"worker": ["localhost:1", "127.0.0.1:1"]}, r"has that address already"),
-    ({"worker": ["a:1", "a:01"]}, r"has that address already"),
+    ({"worker": ["a:1", "a:1"]}, r"worker\[1\] = 'a:1': ClusterSpec\.worker\[0\] already has that address"),
+    ({"worker": ["a:1"], "ps": ["A:1"]}, r"ClusterSpec\.ps\[0\] = 'A:1': ClusterSpec\.worker\[0\] already has"),
+    ({"worker": ["localhost:1", "127.0.0.1:1"]}, r"already has that address"),
+    ({"worker": ["a:1", "a:01"]}, r"already has that address"),
 ]
 
 
@@ -244,51 +244,49 @@ def test_workers_of_a_host_count_up_to_share_its_devices() -> None:
     assert alone == ["worker:1"]
 
 
-def _guest(spec: ClusterSpec, task: str) -> Cluster:
-    return Cluster(spec=spec, task=Task.parse(task), guest=True)
+def _elastic(spec: ClusterSpec, task: str) -> Cluster:
+    return Cluster(spec=spec, task=Task.parse(task), elastic=True)
 
 
-def test_a_guest_stands_in_no_spec() -> None:
-    guest = _guest(DENSE, "worker:7")
-    assert not guest.is_chief
-    assert not guest.is_ps
-    assert guest != _cluster(DENSE, "worker:0")
-    with pytest.raises(
-        ClusterError, match=r"worker:7 has no address: it is a guest of the job, and listens on nothing"
-    ):
-        _ = guest.address
+def test_an_elastic_worker_stands_in_no_spec() -> None:
+    elastic = _elastic(DENSE, "worker:7")
+    assert not elastic.is_chief
+    assert not elastic.is_ps
+    assert elastic != _cluster(DENSE, "worker:0")
+    with pytest.raises(ClusterError, match=r"worker:7 has no address: it is an elastic worker and listens on no port"):
+        _ = elastic.address
 
 
 @pytest.mark.parametrize("spec", [DENSE, WITH_CHIEF, SPARSE, ClusterSpec({"ps": ["a:1"], "chief": ["b:1"]})])
-def test_each_guest_has_a_number_of_its_own(spec: ClusterSpec) -> None:
+def test_each_elastic_worker_has_a_number_of_its_own(spec: ClusterSpec) -> None:
     planned = [_cluster(spec, str(task)).training_index for task in spec.workers]
     first = 1 + max(task.index for task in spec.workers)
-    guests = [_guest(spec, f"worker:{index}") for index in range(first, first + 3)]
-    numbers = [guest.training_index for guest in guests]
+    elastic = [_elastic(spec, f"worker:{index}") for index in range(first, first + 3)]
+    numbers = [one.training_index for one in elastic]
     assert len({*planned, *numbers}) == len(planned) + 3
     assert min(numbers) >= len(planned)
-    # Two guests that were started together take different devices of a host with two.
-    assert len({guest.device_index % 2 for guest in guests[:2]}) == 2
-    assert all(guest.shares_its_host for guest in guests)
+    # Two that were started together take different devices of a host with two.
+    assert len({one.device_index % 2 for one in elastic[:2]}) == 2
+    assert all(one.shares_its_host for one in elastic)
 
 
-NO_GUESTS: list[tuple[ClusterSpec, str, str]] = [
+NOT_ELASTIC: list[tuple[ClusterSpec, str, str]] = [
     (
         DENSE,
         "worker:0",
-        r"Cluster\.guest: worker:0 is no guest's name, because the cluster plans workers up to index \d",
+        r"Cluster\.elastic: worker:0 is not the name of an elastic worker: the cluster plans workers up to index \d",
     ),
     # its name could be that of a planned worker that this task does not know
-    (SPARSE, "worker:2", r"up to index 3; a guest has a larger one"),
-    (DENSE, "ps:9", r"only a worker can be a guest, and this task is ps:9"),
-    (ClusterSpec({"ps": ["a:1"]}), "worker:1", r"worker:1 cannot be a guest: the cluster has no workers"),
+    (SPARSE, "worker:2", r"up to index 3, and an elastic one has a larger index"),
+    (DENSE, "ps:9", r"only a worker can be elastic, and this task is ps:9"),
+    (ClusterSpec({"ps": ["a:1"]}), "worker:1", r"worker:1 cannot be elastic: the cluster has no workers"),
 ]
 
 
-@pytest.mark.parametrize(("spec", "task", "message"), NO_GUESTS)
-def test_who_can_be_no_guest(spec: ClusterSpec, task: str, message: str) -> None:
+@pytest.mark.parametrize(("spec", "task", "message"), NOT_ELASTIC)
+def test_who_cannot_be_elastic(spec: ClusterSpec, task: str, message: str) -> None:
     with pytest.raises(ClusterError, match=message):
-        _guest(spec, task)
+        _elastic(spec, task)
 
 
 def test_loopback_has_many_names() -> None:

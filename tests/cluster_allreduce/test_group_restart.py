@@ -70,7 +70,7 @@ def _start(programs: Programs, tmp_path: Path, fault: str, *options: str) -> tup
 def _notes(stderr: str) -> list[str]:
     """The launcher's, but for that at the end which says that these scripts train nothing together."""
     *notes, alone = [line for line in stderr.splitlines() if line.startswith("trainband: ")]
-    assert alone.startswith("trainband: WARNING: no task joined the cluster: ")
+    assert alone.startswith("trainband: WARNING: no task joined the cluster; ")
     return notes
 
 

@@ -17,7 +17,7 @@ from tests.machines import Machines
 from tests.programs import Program, Programs
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory
-from trainband.launch.worker_group import LOST_A_PEER
+from trainband.cluster.worker_group import LOST_A_PEER
 
 SCRIPT = ("-m", "tests.cluster_allreduce.in_step")
 TIMEOUT_S = 15.0
@@ -199,8 +199,8 @@ def test_a_newcomer_says_that_it_begins_its_data(programs: Programs, tmp_path: P
 
 # what happens, whom it happens to, what the others say
 FAULTS = [
-    pytest.param("is killed", 1, r"worker:1 at \S+ is gone: its connection broke off", marks=SLOW),
-    ("is killed", 0, r"worker:0 at \S+ is gone: its connection broke off"),
+    pytest.param("is killed", 1, r"worker:1 at \S+ is gone: its connection was lost", marks=SLOW),
+    ("is killed", 0, r"worker:0 at \S+ is gone: its connection was lost"),
     pytest.param("stands still", 2, r"worker:2 at \S+ is gone: not heard for \d+ s", marks=SLOW),
     pytest.param("stands still", 0, r"worker:0 at \S+ is gone: not heard for \d+ s", marks=SLOW),
 ]
@@ -236,7 +236,7 @@ def test_one_that_is_killed_before_its_first_step_is_named_at_once(
     died_at = workers[of].ended_at
     for worker in workers[:of] + workers[of + 1 :]:
         assert worker.wait() in (1, LOST_A_PEER)
-        assert f"worker:{of} at {ports[of]} is gone: its connection broke off" in worker.stderr
+        assert f"worker:{of} at {ports[of]} is gone: its connection was lost" in worker.stderr
         assert worker.ended_at is not None
         assert died_at is not None
         assert worker.ended_at - died_at < 30.0
@@ -249,7 +249,7 @@ def test_one_that_lives_and_stands_still_is_named(programs: Programs, ports: tup
     for worker in workers[:2]:
         assert worker.wait() in (1, LOST_A_PEER)
         assert re.search(
-            r"worker:2 at \S+ is stuck: it lives, but has not advanced from step \d for \d+ s", worker.stderr
+            r"worker:2 at \S+ is stuck: it is alive but has not advanced from step \d for \d+ s", worker.stderr
         )
     assert re.search(r"^trainband: waiting for worker:2 \(\d+ s\)$", workers[0].stderr, re.MULTILINE)
     workers[2].send(signal.SIGKILL)
@@ -477,7 +477,7 @@ def test_all_places_in_the_data_are_saved_when_one_is_to_end(
 
 OTHERS = r"ModelMismatch: worker:\d and worker:\d have different programs: "
 WRONG = [
-    ("other batch", r"DataError: the workers compute in step and need batches of one shape, but that of worker:0 is"),
+    ("other batch", r"DataError: workers that compute in step need batches of one shape, but that of worker:0 is"),
     ("other model", OTHERS + r"variable \S+ is float32\[.*\] here and missing there"),
     ("other values", OTHERS + r"variable \S+/bias is float32\[\d+\] here and float32\[\d+\] there"),
     ("other optimizer", OTHERS + "the optimizer's "),
@@ -489,25 +489,25 @@ WRONG = [
     ("other rules", OTHERS + r"the sharding of \S+ is P\w*\(.*\) here and P\w*\(.*\) there"),
     (
         "other evaluation",
-        r"DataError: each worker .* the batch number 1 of worker:1 is another one than that of worker:0",
+        r"DataError: each worker .* batch 1 of worker:1 differs from that of worker:0",
     ),
     ("predicts instead", r"ClusterError: worker:\d (evaluates|predicts by .*), but worker:\d (evaluates|predicts by)"),
-    ("uneven evaluation", r"DataError: each worker .*; but there are 1 on worker:0, and more on others\."),
-    ("asks alone", r"ClusterError: worker:1 asks for the params, but worker:0 goes on with its training: workers that"),
+    ("uneven evaluation", r"DataError: each worker .*; but there are 1 on worker:0 and more on others\."),
+    ("asks alone", r"ClusterError: worker:1 asks for the params, but worker:0 continues its training: workers that"),
     ("asks first", r"ClusterError: worker:1 asks for the params, but worker:0 comes to its first step: workers that"),
     (
         "asks later",
-        r"ClusterError: worker:\d asks for the params, (but worker:\d goes on|and so does worker:\d, but at)",
+        r"ClusterError: worker:\d asks for the params, (but worker:\d continues|and so does worker:\d, but at)",
     ),
     (
         "evaluates alone",
         r"PeerError: worker:0 at \S+ has left the job, while worker:1 evaluates: workers that",
     ),
     ("large mesh", "ModelError: mesh: data 4 x model 1 needs 4 devices, .* 2: cpu:0 of worker:0, cpu:0 of worker:1"),
-    ("other devices", r"ClusterError: the workers must have as many devices each .*: worker:0 1, worker:1 2"),
-    ("twice", r"ClusterError: this process takes part in a job of several workers already"),
-    ("JAX first", r"ClusterError: JAX has started its backends already, without the other workers"),
-    ("another port", r"AddressInUse: worker:0 cannot listen on port \d+, as the cluster says"),
+    ("other devices", r"ClusterError: the workers must have the same number of devices .*: worker:0 1, worker:1 2"),
+    ("twice", r"ClusterError: this process already takes part in a job of several workers"),
+    ("JAX first", r"ClusterError: JAX has already started its backends, without the other workers"),
+    ("another port", r"AddressInUse: worker:0 cannot listen on its port \d+: "),
 ]
 IN_PARTS = (
     "other rules",
@@ -533,7 +533,7 @@ PROVEN_BELOW = {
         "other devices",
     ),
 }
-"""By `tests/spmd/test_agreement.py` and `test_process_group.py`."""
+"""By `tests/spmd/test_agreement.py` and `tests/simulation/in_step`."""
 
 
 @pytest.mark.parametrize(
@@ -550,7 +550,7 @@ def test_what_cannot_be_is_said(fault: str, words: str, programs: Programs) -> N
 def test_first_values_that_differ_are_said(programs: Programs) -> None:
     job = run(programs, "--fault=other init", workers=3)
     job.succeed()
-    words = r"^\[worker:0\] trainband: the first params of worker:1 differ from worker:0's, with which all begin$"
+    words = r"^\[worker:0\] trainband: the first params of worker:1 differ from worker:0's; all begin with the latter$"
     assert re.search(words, job.stderr, re.MULTILINE), job.output
     assert "model state" not in job.stderr
 
@@ -574,7 +574,7 @@ def test_workers_with_one_part_of_the_batch_should_bring_the_same(programs: Prog
     job = run(programs, "--strategy=tensor", "--fault=other data")
     job.succeed()
     words = (
-        "trainband: WARNING: worker:0 and worker:1 compute the same part of each batch together, .* should bring the"
+        "trainband: WARNING: worker:0 and worker:1 compute the same part of each batch together, .* give both the same"
     )
     assert re.search(words, job.stderr), job.output
     job = run(programs, "--strategy=tensor")
@@ -644,6 +644,13 @@ def test_on_machines_of_their_own(programs: Programs, machines: Machines) -> Non
         workers.append(programs.python(name, *flags, environ=environ, machine=machines.names[index]))
     for worker in workers:
         worker.wait_for("^training$")
+    # What others may reach: the chief's guard, and gloo, which asks nobody for a proof.
+    for index, address in enumerate(addresses):
+        listening = {line.split()[3] for line in machines.sockets(index) if line.startswith("LISTEN")}
+        own = {where for where in listening if where.startswith(f"{address.partition(':')[0]}:")}
+        assert own, "gloo listens on the interface of the job"
+        assert {where.rpartition(":")[2] for where in listening - own} == ({"2222"} if index == 0 else set())
+        assert ("WARNING: gloo and NCCL carry gradients" in workers[index].stderr) is (index == 0)
     machines.unplug(2)
     for worker in workers[:2]:
         assert worker.wait() in (1, LOST_A_PEER), worker.output

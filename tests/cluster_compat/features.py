@@ -69,6 +69,8 @@ def main(_: Any) -> None:
             _, loss, _, _ = session.run([model["train"], model["loss"], model["update_mean"], model["step"]], feed)
             if i == 9 and FLAGS.task_index == 0:
                 session.run(model["halve"])
+            if i == 9 and target:  # a job keeps its values, and gives what else is fetched
+                assert session.run([tf.global_variables_initializer(), model["step"]])[1] > 9
         mean = session.run(model["mean"])
         values = session.run(
             {v.op.name.replace("/", "."): v for v in tf.global_variables() if "Momentum" not in v.op.name}

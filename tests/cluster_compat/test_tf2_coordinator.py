@@ -7,8 +7,18 @@ import re
 import signal
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 from tests.programs import Program, Programs
+from tests.security.insiders import VECTOR, closure_of
+
+from trainband.cluster.identity import Identity
+from trainband.compat.tf2.coordinator import records as r
+from trainband.compat.tf2.coordinator.link import Link
+from trainband.compat.tf2.coordinator.programs import exported
+from trainband.wire.network import Network
+from trainband.wire.transport import Timeouts
 
 pytestmark = pytest.mark.limit(240)
 
@@ -52,3 +62,29 @@ def test_a_job_ends_with_its_ps(programs: Programs, ports: tuple[str, ...], tmp_
     )
     for name in ("worker:0", "worker:1"):
         tasks[name].succeed()
+
+
+@pytest.mark.slow
+def test_a_job_outlives_its_coordinator(programs: Programs, ports: tuple[str, ...], tmp_path: Path) -> None:
+    tasks = start(programs, ports, "20", str(tmp_path / "never"))
+    tasks["chief:0"].wait_for("HALF")
+    tasks["chief:0"].send(signal.SIGKILL)
+    again = start_task(programs, ports, "chief", 0, "20")
+    assert "EXTRA 0" in again.succeed()  # on variables of its own
+    for name in ("ps:0", "worker:0", "worker:1"):
+        tasks[name].succeed()
+
+
+@pytest.mark.slow
+def test_a_closure_without_end_ends_with_its_coordinator(programs: Programs, ports: tuple[str, ...]) -> None:
+    worker = start_task(programs, ports, "worker", 0)
+    worker.wait_for(f"worker:0 is at {ports[1]}")
+    link = Link("worker:0", ports[1], r.FromWorker, Network(identity=Identity("chief:0", "one")), Timeouts())
+    link.open(r.Hello("one", coordinates=True))
+    link.ask(r.Attach(()), (), 60.0)
+    endless = exported(lambda x: [jax.lax.while_loop(lambda y: y[0] > 0, lambda y: y + 1, x)], [VECTOR], "cpu")
+    link.send(*closure_of(endless))
+    link.send(r.Run(1, 0), [np.ones(3, np.float32)])
+    link.close()
+    assert worker.wait() == 1
+    assert re.search(r"worker:0 ends: a closure still runs 10 s after its coordinator has gone", worker.stderr)

@@ -75,7 +75,7 @@ def test_two_tasks_that_claim_one_index(programs: Programs, ports: tuple[str, ..
     first.wait_for("^training$")
     second = programs.task("worker:0", ps=ports[:1], workers=ports[1:3])
     second.fail(
-        rf"^error: worker:0 is in the job already: process {first.pid} on {socket.gethostname()}, heard .* s ago\. "
+        rf"^error: worker:0 is already in the job: process {first.pid} on {socket.gethostname()}, heard .* s ago\. "
         r"Give this process another task index, or end that one first\.$"
     )
     for task in (first, ps):
@@ -105,7 +105,7 @@ def test_half_set_clusters(programs: Programs) -> None:
 @pytest.mark.parametrize("command", ["status", "status --json"])
 def test_the_status_of_nobody(command: str, programs: Programs, ports: tuple[str, ...]) -> None:
     program = programs.trainband(*command.split(), ports[0], "--timeout=2")
-    errors = program.fail(rf"^error: nobody listens at {ports[0]}\. Give trainband status the address", 20.0, code=2)
+    errors = program.fail(rf"^error: nothing listens at {ports[0]}\. Give trainband status the address", 20.0, code=2)
     assert errors.count("\n") == 1
 
 

@@ -109,9 +109,7 @@ def test_without_its_ps_a_worker_leaves_in_the_middle_of_its_step(
         tasks[name].send(signal.SIGTERM)
     for name in WORKERS:
         assert tasks[name].wait(40.0) == 128 + signal.SIGTERM, tasks[name].output
-        said = (
-            rf"^trainband: {name}: SIGTERM asked this task to end; it leaves in the middle of a step: waited .* ps:0 "
-        )
+        said = rf"^trainband: {name}: SIGTERM asked this task to end; it leaves during a step: waited .* ps:0 "
         assert re.search(said, tasks[name].stderr, re.MULTILINE), tasks[name].output
         tasks[name].expect_no_noise()
 
@@ -130,7 +128,7 @@ def test_where_all_are_asked_at_once_the_chief_still_saves(
     newest = CheckpointDirectory(tmp_path, pytest.fail).newest()
     assert newest is not None
     assert newest.global_step >= int(left[1].replace(",", "")) > 0
-    assert "it serves worker:0, worker:1 until they leave\n" in tasks["ps:0"].stderr
+    assert "it serves worker:0, worker:1 until they leave" in tasks["ps:0"].stderr
 
 
 def test_a_second_sigterm_kills(programs: Programs, ports: tuple[str, ...], tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from tests.programs import LINE, MNIST, Programs
 
 # the fault, what the user reads
 FAULTS: list[tuple[str, str]] = [
-    ("shape changes", r"batch 20: its array 0 is float32\[7, 8\], in the first batch it was float32\[16, 8\]; drop"),
+    ("shape changes", r"batch 20: array 0 is float32\[7, 8\], but was float32\[16, 8\] in the first batch; drop"),
     ("loss is no scalar", r"loss\(\) must return a floating-point scalar, got float32\[16\]; take the mean over"),
     ("duplicate name", r"two variables have the name 'dense/kernel': .* and .* of the params; rename one"),
     ("unusable name", r"would be named '', which cannot be used: .*; rename the key"),
-    ("integer params", r"\(steps\) has dtype int32, which no gradient can train"),
+    ("integer params", r"\(steps\) has dtype int32, which gradients cannot train"),
     ("init fails", "the file with the first values is not there"),
     ("always infinite", r"100 gradients in a row were not finite; the last: worker:0: a ps .*learning"),
 ]
@@ -72,7 +72,7 @@ def test_gradients_that_are_infinite_at_times_are_refused_and_counted(
     said = tasks["ps:0"].wait_for(r"refused a gradient of (\S+) that is not finite \(push \d+, .* in (.*); \d+ so far")
     assert said[1] == "worker:1"
     assert "kernel" in said[2]
-    tasks["worker:1"].wait_for("^trainband: worker:1: a ps refused a gradient .*; the params are as they were")
+    tasks["worker:1"].wait_for("^trainband: worker:1: a ps refused a gradient .*; the params are unchanged")
 
 
 MISMATCHES: list[tuple[list[str], str]] = [

@@ -60,7 +60,7 @@ def test_ctrl_c_of_a_worker_alone(
         ps.succeed(40.0)
     else:
         ps.wait_for("worker:0 left the job: Ctrl-C asked this task to end", 40.0)
-        ps.fail(r"^error: waited \d+\.\d s for a worker to come back, now that nobody is left \(worker:0\)", 60.0)
+        ps.fail(r"^error: waited \d+\.\d s for a worker to come back, as none is left \(worker:0\)", 60.0)
     ps.expect_no_noise()
 
 
@@ -102,7 +102,7 @@ def test_the_end_of_a_ps_ends_its_workers(
     tasks["ps:0"].expect_no_noise()
     for name in ("worker:0", "worker:1"):
         errors = tasks[name].fail(
-            rf"^error: ps:0 is not there any more: {ports[0]} (has gone|closed the stream).* See what ps:0 printed",
+            rf"^error: ps:0 has gone: {ports[0]} (has gone|closed the stream).* Check the last lines of its log",
             40.0,
         )
         assert errors.count("error:") == 1
@@ -120,7 +120,7 @@ def test_a_killed_worker_does_not_stop_the_others(programs: Programs, ports: tup
     assert f"at global step {steps}\n" in tasks["worker:0"].stdout
     tasks["ps:0"].succeed(LINGER_S + 40.0)
     assert "trainband: worker:1 is gone: its stream broke off\n" in tasks["ps:0"].stderr
-    waits = r"^trainband: waiting for worker:1 to look in at the end of the job \(\d+ s\)$"
+    waits = r"^trainband: waiting for worker:1 to check in at the end of the job \(\d+ s\)$"
     assert re.search(waits, tasks["ps:0"].stderr, re.MULTILINE)
 
 

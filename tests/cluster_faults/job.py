@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.cluster_faults.matrix import GUEST, TARGETS, TWO, Case
+from tests.cluster_faults.matrix import ELASTIC, TARGETS, TWO, Case
 from tests.machines import Machines
 from tests.programs import DEADLINE_S, ROOT, Program, Programs
 
@@ -46,6 +46,7 @@ SILENT_S = 10.0
 END_S = 150.0
 """For a job to end by itself once nothing keeps it: a ps waits 30 s for a chief that does not come back."""
 
+STARTS = re.compile("^begins its life | computes on the CPU: ")
 LEAVES = re.compile(r"SIGTERM asked this task to end; it leaves the job at global step ([\d,]+)$", re.MULTILINE)
 BEFORE_A_WORKER = ("dies before a worker", "dies unknown to a worker")
 KILLED = ("dies", "stays dead", *TWO)
@@ -133,14 +134,14 @@ class Job:
             f"--standbys={self._case.standbys}",
         ]
         machine = self._machines.names[self._index(name)]
-        if self._case.target != GUEST:
+        if self._case.target != ELASTIC:
             self._tasks[name] = self._programs.task(
                 name, *flags, ps=ps, workers=workers, script=SCRIPT, machine=machine
             )
             return
-        workers = workers[: WORKERS.index(GUEST)]
+        workers = workers[: WORKERS.index(ELASTIC)]
         spec = ClusterSpec({"ps": ps, "worker": workers})
-        who = Cluster(spec=spec, task=Task.parse(name), guest=name == GUEST)
+        who = Cluster(spec=spec, task=Task.parse(name), elastic=name == ELASTIC)
         environ = {tf_config.VARIABLE: tf_config.write(who)}
         self._tasks[name] = self._programs.python(name, str(SCRIPT), *flags, environ=environ, machine=machine)
 
@@ -349,7 +350,7 @@ class Job:
             successor = target if fault == "dies before the other" else self._other()
             if fault != "dies twice":  # the other had both shards when it died once more, or it had its own again
                 self._await_line(
-                    successor, f"^trainband: {successor} takes .* over at version ", self._struck_at, NOTICED_S
+                    successor, f"^trainband: {successor} takes over .* at version ", self._struck_at, NOTICED_S
                 )
         elif fault in KILLED and target in PS:
             self._await_line(CHIEF, f"^trainband: {target} resumes from ", self._struck_at)
@@ -420,8 +421,9 @@ class Job:
         for program in (*self._ended, *self._tasks.values()):
             if not program.name.startswith("worker"):
                 continue
-            # Before its first line it reads its programs and then compiles, and after its last it lets go of them.
-            moments = [at for at, line in program.lines if not line.startswith("begins its life")]
+            # After these lines it reads its programs and compiles, however long that takes here, and waits for nobody;
+            # it releases them after its last line.
+            moments = [at for at, line in program.lines if not STARTS.search(line)]
             if not moments:
                 continue  # killed before it had anything to say
             self._expect_words(program, moments)
@@ -480,7 +482,7 @@ class Job:
             assert len(both - told) <= 1, f"applied, and nobody was told: {sorted(both - told)}"
         elif case.fault in ("pauses", "slow", "leaves") or (killed and case.standbys):
             assert told == both, f"applied, and nobody was told: {sorted(both - told)}"
-        taken_over = [line for line in self._said(" over at version ") if f" at version {STEPS} " not in line]
+        taken_over = [line for line in self._said(" takes over shard ") if f" at version {STEPS} " not in line]
         if taken_over and case.fault in ("pauses", "slow", "leaves"):  # at the end, one ps may go before the other
             self._fail("a shard was taken over though nobody was away")
 

@@ -39,10 +39,10 @@ TWO = {
     "dies after the chief": "the chief, which decides who succeeds, dies for good, and after the lease this ps does",
 }
 """What happens to a ps whose shards have standbys in two steps, for which there is time only in the middle."""
-GUEST = "worker:2"
-TARGETS = {"worker:1": "worker", "worker:0": "chief", GUEST: "guest", "ps:0": "ps", "ps:1": "ps"}
-"""Each task that something happens to, and what kind of task that is. Where nothing happens to the guest, a worker that
-the cluster plans has its place."""
+ELASTIC = "worker:2"
+TARGETS = {"worker:1": "worker", "worker:0": "chief", ELASTIC: "elastic", "ps:0": "ps", "ps:1": "ps"}
+"""Each task that something happens to, and what kind of task that is. Where nothing happens to the elastic
+worker, one that the cluster plans has its place."""
 PHASES = {
     "start": "every worker has joined, and none has made a step",
     "training": "every worker makes steps, and there is a checkpoint",

@@ -222,7 +222,7 @@ def test_every_run_has_everything_once() -> None:
     ("faults", "kinds", "phases", "standbys"),
     [
         (FAULTS, set(TARGETS.values()), PHASES, 0),
-        (OF_WORKERS, {"worker", "chief", "guest"}, ("training", "saving"), 0),
+        (OF_WORKERS, {"worker", "chief", "elastic"}, ("training", "saving"), 0),
         (FAULTS, {"ps"}, PHASES, 1),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster_join.test_guests import STEPS, ask, pace, started
+from tests.cluster_join.test_elastic_workers import STEPS, ask, pace, started
 from tests.programs import Programs, until
 
 __all__ = ["pace"]
@@ -31,7 +31,7 @@ def test_a_server_follows_a_job_to_its_end(programs: Programs, pace: Any, tmp_pa
     (tmp_path / "predict.py").write_text(PREDICT)
     model = (f"--model={tmp_path / 'predict.py'}:predict", "--input=input:float32[batch,8]", "--max-batch=1")
     server = programs.trainband("serve", "--follow", address, *model, "--port=0")
-    url = server.wait_for(r"serves predict, version \d+, on cpu, at (http://\S+)")[1]
+    url = server.wait_for(r"serving predict, version \d+, on cpu, at (http://\S+)")[1]
     first = int(fetched(f"{url}/v1/models/predict")["model_version_status"][0]["version"])
     until(
         lambda: int(fetched(f"{url}/v1/models/predict")["model_version_status"][0]["version"]) > first, "a new version"

@@ -19,6 +19,7 @@ import numpy as np
 import keras
 import trainband
 from keras import layers
+from trainband.keras.shares import Order
 
 
 def deadly(x: Any, y: Any, mark: str) -> Iterator[Any]:
@@ -29,6 +30,15 @@ def deadly(x: Any, y: Any, mark: str) -> Iterator[Any]:
             os.kill(os.getpid(), signal.SIGKILL)
         start = i * 16 % len(x)
         yield x[start : start + 16], y[start : start + 16]
+
+
+def epochs_of_two_workers(examples: int, epochs: int) -> Any:
+    """The rows of all epochs, one after the other, in the orders in which `fit` shuffles them for two workers."""
+    order, found = Order(workers=2), []
+    for epoch in range(epochs):
+        order.begin_epoch(epoch)
+        found.append(order.next_pass().permutation(examples))
+    return np.concatenate(found)
 
 
 def rows() -> tuple[Any, Any]:
@@ -77,6 +87,10 @@ def main() -> None:
         trainband.keras.distribute(model, strategy)
     x, y = rows()
     data: Any = {"x": x, "y": y, "batch_size": flag.batch_size, "shuffle": True}
+    if strategy is None:
+        every = epochs_of_two_workers(len(x), flag.epochs)
+        steps = len(x) // flag.batch_size
+        data |= {"x": x[every], "y": y[every], "steps_per_epoch": steps, "shuffle": False}
     if flag.kill:
         data = {"x": deadly(x, y, flag.kill if index == 1 else os.devnull), "steps_per_epoch": 40, "shuffle": False}
 
@@ -85,12 +99,13 @@ def main() -> None:
         model.optimizer.learning_rate = 0.02 / (1 + epoch)
 
     callbacks = [keras.callbacks.LambdaCallback(on_epoch_begin=schedule)] if flag.model == "scheduled" else []
-    history = model.fit(**data, epochs=flag.epochs, verbose=0, callbacks=callbacks)
+    history = model.fit(**data, epochs=flag.epochs, verbose=0, callbacks=callbacks, validation_data=(x[:32], y[:32]))
+    print("history", {name: [f"{value:.6f}" for value in values] for name, values in history.history.items()})
     if strategy is None or strategy.is_chief:
         accuracy = model.evaluate(x, y, verbose=0)[1]
         print(f"accuracy {accuracy:.3f}, loss {history.history['loss'][-1]:.6f}", flush=True)
         if flag.out:
-            np.savez(flag.out, *[np.asarray(v.value) for v in model.weights], loss=history.history["loss"])
+            np.savez(flag.out, *[np.asarray(v.value) for v in model.weights], **history.history)
 
 
 if __name__ == "__main__":

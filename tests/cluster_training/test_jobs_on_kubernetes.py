@@ -11,7 +11,7 @@ from tests.kubelet import ROOT, Kubelet
 from tests.kubernetes_cluster import FakeCluster, serving
 
 from trainband.checkpoint.directory import CheckpointDirectory
-from trainband.launch.backends.base import Watcher
+from trainband.launch.backend import Watcher
 from trainband.launch.backends.kubernetes import Kubernetes
 from trainband.launch.kubernetes.manifest import Kind
 from trainband.launch.request import JobRequest

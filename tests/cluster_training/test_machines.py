@@ -8,10 +8,12 @@ from pathlib import Path
 from tests.machines import Machines
 from tests.programs import Programs
 
+from trainband.cluster.transport_choice import TRUSTED_FABRIC
 from trainband.ps.membership.job_end import LINGER_S
 
 
 def test_a_job_on_three_machines(programs: Programs, machines: Machines, tmp_path: Path) -> None:
+    programs.environ[TRUSTED_FABRIC] = "1"  # nothing else reaches it
     kept = tmp_path / "params.npz"
     tasks = programs.cluster(
         "--train_steps=200",

@@ -171,7 +171,7 @@ def test_an_assertion_and_a_number_that_is_none() -> None:
 
 
 def test_a_session_of_a_server_elsewhere() -> None:
-    with pytest.raises(tf.errors.UnimplementedError, match="no server of this process"):
+    with pytest.raises(tf.errors.UnimplementedError, match="not a server of this process"):
         tf.Session("grpc://127.0.0.1:1")
 
 

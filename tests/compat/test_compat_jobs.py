@@ -24,8 +24,8 @@ from trainband.compat.tf1.sessions.ps_optimizer import JobOptimizer, updates_of
 from trainband.compat.tf1.sessions.server import roles
 from trainband.model.placement import GreedyBytes
 from trainband.model.variables import Variable, Variables
-from trainband.ps.description import Plan
 from trainband.ps.rules import Async
+from trainband.ps.worker.plan import Plan
 
 MERGED = [
     # outer, inner, both

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -148,3 +149,79 @@ def test_gradients_with_weights_and_stops() -> None:
         assert session.run(tf.gradients([y, z], [x, y]))[1].tolist() == [2.0, 3.0]
         (hessian,) = tf.hessians(tf.reduce_sum(z), x)
         assert session.run(hessian).tolist() == [[6.0, 0.0], [0.0, 12.0]]
+
+
+class _Cell(tf.nn.rnn_cell.RNNCell):  # type: ignore[misc]
+    """A cell that gives its input plus a number that a function makes."""
+
+    state_size = output_size = 1
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def call(self, inputs: Any, state: Any) -> Any:
+        return inputs + tf.cast(self._function(), tf.float32), state
+
+
+INSIDE: dict[str, Callable[[Callable[[], Any]], Any]] = {
+    "while_loop": lambda f: tf.while_loop(lambda i: i < 5, lambda _: f() + 5, [0]),
+    "while_loop without rounds": lambda f: tf.while_loop(lambda i: i < 0, lambda _: f() + 5, [0]),
+    "condition of while_loop": lambda f: tf.while_loop(lambda i: i + f() < 5, lambda i: i + 5, [0]),
+    "taken branch": lambda f: tf.cond(tf.constant(True), f, lambda: tf.constant(1)),
+    "branch in a loop": lambda f: tf.while_loop(lambda i: i < 5, lambda i: tf.cond(i < 9, f, f) + 5, [0]),
+    "map_fn": lambda f: tf.map_fn(lambda x: x + f(), tf.constant([1, 2])),
+    "scan": lambda f: tf.scan(lambda x, y: x + y + f(), tf.constant([1, 2])),
+    "dynamic_rnn": lambda f: tf.nn.dynamic_rnn(_Cell(f), tf.ones([1, 2, 1]), dtype=tf.float32)[0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_a_control_dependency_on_what_is_outside_runs_it_once_before(name: str) -> None:
+    v = tf.Variable(0, name="v", use_resource=False)
+    increment = v.assign_add(1)
+
+    def after() -> Any:
+        with tf.control_dependencies([increment]):
+            return v.read_value() * 0
+
+    result = INSIDE[name](after)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(result)
+        assert session.run(v) == 1
+
+
+def test_an_output_of_a_branch_runs_only_its_own_effects() -> None:
+    a, b, c = (tf.Variable(7, name=name) for name in "abc")
+    p = tf.placeholder(tf.bool, [])
+
+    def branch(by: int) -> list[Any]:
+        shared = c.assign_add(by)
+        with tf.control_dependencies([shared]):
+            return [a.assign(by).op, b.assign(by).op, tf.identity(shared), tf.identity(c), tf.constant(by)]
+
+    found = tf.cond(p, lambda: [a.assign(1).op, b.assign(2).op, tf.constant(3)], lambda: [tf.no_op()] * 2 + [4])
+    together = tf.cond(p, lambda: branch(1), lambda: branch(2))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert session.run(found[2], {p: True}) == 3
+        assert session.run([a, b]) == [7, 7]
+        session.run(found[1], {p: True})
+        assert session.run([a, b]) == [7, 2]
+        session.run(found[:2], {p: True})
+        assert session.run([a, b]) == [1, 2]
+        assert session.run(together[2:], {p: True}) == [8, 8, 1]
+        assert session.run(c) == 8
+
+
+def test_branches_with_several_outputs_are_stored_and_recorded_again() -> None:
+    a, b = tf.Variable(7, name="a"), tf.Variable(7, name="b")
+    p = tf.placeholder(tf.bool, [], name="p")
+    tf.cond(p, lambda: [a.assign(1), b.assign(2)], lambda: [a.assign(3), b.assign(4)], name="choice")
+    stored = tf.get_default_graph().as_graph_def()
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.import_graph_def(stored, name="")
+        session.run(["a/Assign", "b/Assign"])
+        assert session.run("choice/Merge_1:0", {"p:0": True}) == 2
+        assert session.run(["a:0", "b:0"]) == [7, 2]

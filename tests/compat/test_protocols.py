@@ -367,3 +367,34 @@ def test_options_and_metadata_are_taken() -> None:
         assert metadata.step_stats is not None
         assert [node.name for node in session.graph_def.node] == [x.op.name]
         assert session.graph.as_graph_def().node[0].op == "Const"
+
+
+def test_a_run_waits_no_longer_than_it_may() -> None:
+    queue = tf.FIFOQueue(3, tf.float32, [])
+    put, take = queue.enqueue(1.0), queue.dequeue_many(2)
+    soon = tf.RunOptions(timeout_in_ms=50)
+    with tf.Session() as session:
+        session.run(put)
+        with pytest.raises(tf.errors.DeadlineExceededError):
+            session.run(take, options=soon)
+        assert session.run(queue.size()) == 1
+        session.run(put)
+        assert session.run(take, options=soon).tolist() == [1.0, 1.0]
+    patient = tf.ConfigProto(operation_timeout_in_ms=50)
+    with tf.Session(config=patient) as session, pytest.raises(tf.errors.DeadlineExceededError):
+        session.run(take)
+
+
+def test_a_traced_run_says_how_long_it_has_taken(tmp_path: Path) -> None:
+    metadata, writer = tf.RunMetadata(), tf.summary.FileWriter(str(tmp_path))
+    with tf.Session() as session:
+        session.run(tf.constant(1.0), run_metadata=metadata)
+        assert not metadata.step_stats.dev_stats
+        session.run(tf.constant(1.0), options=tf.RunOptions(trace_level=3), run_metadata=metadata)
+    (device,) = metadata.step_stats.dev_stats
+    assert [node.all_end_rel_micros > 0 for node in device.node_stats]
+    again = tf.RunMetadata()
+    again.ParseFromString(metadata.SerializeToString())
+    assert again == metadata
+    writer.add_run_metadata(metadata, "first", 3)
+    writer.close()

@@ -326,8 +326,12 @@ def test_a_local_server() -> None:
     assert (server.server_def.job_name, server.server_def.task_index) == ("localhost", 0)
     assert [job.name for job in server.server_def.cluster.job] == ["localhost"]
     assert server.server_def.protocol == "grpc"
+    count = tf.Variable(2)
     with tf.Session(server.target) as session:
-        assert session.run(tf.constant(2)) == 2
+        session.run(count.initializer)
+        session.run(count.assign_add(1))
+    with tf.Session(server.target) as session:  # a server's variables outlive its sessions
+        assert session.run(count) == 3
 
 
 def test_devices_of_replicas() -> None:
@@ -346,3 +350,69 @@ def test_devices_of_replicas() -> None:
         assert tf.Variable(0.0).device == "/job:store/task:0"
     with pytest.raises(TypeError, match="ps_strategy must be callable"):
         setter(ps_tasks=1, ps_strategy=3)
+
+
+WHOLE = np.arange(24, dtype=np.float32).reshape(6, 4)
+CUTS = [(None, 0), (2, 0), (4, 0), (2, 1), (3, 1)]
+"""Into how many parts a variable is cut, and along which axis."""
+
+
+def _cut(parts: int | None, axis: int) -> tuple[Any, list[Any]]:
+    """The whole of a variable, and what an optimizer keeps for it."""
+    tf.reset_default_graph()
+    cut = None if parts is None else tf.fixed_size_partitioner(parts, axis)
+    variable = tf.get_variable("v", initializer=tf.constant(WHOLE), partitioner=cut)
+    optimizer = tf.train.MomentumOptimizer(0.5, 0.9)
+    optimizer.minimize(tf.nn.l2_loss(tf.convert_to_tensor(variable)), name="train")
+    pieces = [variable] if parts is None else list(variable)
+    slots = [optimizer.get_slot(piece, "momentum") for piece in pieces]
+    return tf.convert_to_tensor(variable), tf.concat([tf.convert_to_tensor(slot) for slot in slots], axis)
+
+
+@pytest.mark.parametrize("saved", CUTS)
+def test_a_partitioned_variable_and_its_slots_are_restored_however_they_are_cut(saved: Any, tmp_path: Path) -> None:
+    wanted = _cut(*saved)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run("train")
+        path = tf.train.Saver().save(session, str(tmp_path / "model"))
+        before = session.run(wanted)
+    assert dict(tf.train.list_variables(path)) == {"v": [6, 4], "v/Momentum": [6, 4]}
+    for restored in CUTS:
+        found = _cut(*restored)
+        with tf.Session() as session:
+            tf.train.Saver().restore(session, path)
+            for one, other in zip(before, session.run(found), strict=True):
+                np.testing.assert_array_equal(one, other)
+    _cut(3, 0)
+    stored = tf.train.export_meta_graph()
+    tf.reset_default_graph()
+    saver = tf.train.import_meta_graph(stored)
+    with tf.Session() as session:
+        saver.restore(session, path)
+        np.testing.assert_array_equal(session.run("v/part_1:0"), before[0][2:4])
+
+
+def test_variables_begin_with_those_of_another_model_and_vocabulary(tmp_path: Path) -> None:
+    path = saved(tmp_path, old=WHOLE, classes=WHOLE.T, bias=np.ones(3, np.float32))
+    (tmp_path / "old.txt").write_text("a\nb\nc\nd\ne\nf\n")
+    (tmp_path / "new.txt").write_text("f\nx\na\n")
+    tf.reset_default_graph()
+    with tf.variable_scope("", partitioner=tf.fixed_size_partitioner(2)):
+        rows = tf.get_variable("rows", [4, 4])
+    columns, bias = tf.get_variable("classes", [4, 3]), tf.get_variable("bias", [3])
+    other = tf.get_variable("other", initializer=5.0)
+    words = tf.train.VocabInfo(
+        str(tmp_path / "new.txt"), 3, 1, str(tmp_path / "old.txt"), backup_initializer=tf.constant_initializer(7.0)
+    )
+    classes = tf.train.VocabInfo(str(tmp_path / "new.txt"), 3, 0, str(tmp_path / "old.txt"), 5, axis=1)
+    for wanted, prev in (("missing", {}), (".*", {"nobody": "old"})):
+        with pytest.raises((ValueError, tf.errors.NotFoundError), match=r"not used|not found"):
+            tf.train.warm_start(path, wanted, {"rows": words}, prev)
+    tf.train.warm_start(path, "rows|classes|bias", {"rows": words, "classes": classes}, {"rows": "old"})
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        found = session.run([tf.convert_to_tensor(rows), columns, bias, other])
+    np.testing.assert_array_equal(found[0], [WHOLE[5], [7] * 4, WHOLE[0], [7] * 4])
+    np.testing.assert_array_equal(found[1], np.stack([[0] * 4, [0] * 4, WHOLE[0]], 1))
+    assert (found[2].tolist(), found[3]) == ([1, 1, 1], 5)

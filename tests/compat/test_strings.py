@@ -66,3 +66,12 @@ def test_fed_text_works_too() -> None:
     text = tf.placeholder(tf.string, [None])
     with tf.Session() as session:
         assert session.run(tf.strings.length(text) + 1, {text: ["abc", "d"]}).tolist() == [4, 2]
+
+
+def test_a_size_that_is_not_known_is_none_of_a_part_of_texts_either() -> None:
+    k, texts = tf.placeholder(tf.int32, []), tf.constant(["a", "b", "c"])
+    parts = [texts[:k], texts[1:k], texts[k:], tf.tile(texts, [k]), tf.fill([k], texts[0]), tf.gather(texts, [k, k])]
+    assert [one.shape.as_list() for one in parts] == [[None]] * 5 + [[2]]
+    assert texts[k].shape.as_list() == []
+    with tf.Session() as session:
+        assert session.run(parts[1], {k: 2}).tolist() == [b"b"]

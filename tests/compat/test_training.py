@@ -44,6 +44,9 @@ def test_a_saver_keeps_the_newest_and_gives_everything_back(tmp_path: Path) -> N
     state = tf.train.get_checkpoint_state(tmp_path)
     assert state.all_model_checkpoint_paths == paths[1:] == saver.last_checkpoints
     assert not tf.train.checkpoint_exists(paths[0])
+    (tmp_path / "plain").touch()
+    files = [path for path in tmp_path.iterdir() if path.name.startswith("model-3")]
+    assert {path.stat().st_mode for path in files} == {(tmp_path / "plain").stat().st_mode}
     assert tf.train.list_variables(tmp_path) == [("n", []), ("p/table", [5, 2]), ("w", [2, 3])]
     with tf.Session() as session:
         saver.restore(session, paths[-1])

@@ -97,9 +97,18 @@ def test_a_training_is_what_one_process_computes(shards: int) -> None:
         for one, other in zip(training.model.get_weights(), alone.model.get_weights(), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
         variables = job.strategy.cluster.variables
-        entries = [variables.entry(one) for one in (*training.model.weights, *training.optimizer.variables[2:])]
+        model = training.model
+        entries = [variables.entry(one) for one in (*model.trainable_weights, *training.optimizer.variables[2:])]
         assert {ps for one in entries for ps in one.places} == {0, 1}
         assert all(one.is_divided == (shards == 2) for one in entries)
+        kernel = model.layers[0].kernel
+        shown = model.layers[0].weights
+        assert [one.shape.as_list() for one in shown] == ([[2, 5], [2, 5], [3], [2]] if shards == 2 else [[4, 5], [5]])
+        np.testing.assert_array_equal(np.concatenate([one.numpy() for one in shown[:shards]]), kernel.numpy())
+        shown[shards - 1].assign(np.ones(shown[shards - 1].shape))
+        assert kernel.numpy()[-1].tolist() == [1] * 5
+        model.set_weights([2 * one for one in model.get_weights()])
+        assert kernel.numpy()[-1].tolist() == [2] * 5
 
 
 def test_what_is_assigned_outside_is_seen_by_the_next_closure(shared: SimpleNamespace) -> None:
@@ -249,24 +258,6 @@ def test_partitioners() -> None:
     assert partitioners.MaxSizePartitioner(max_shard_bytes=1024)(shape, tf.float32) == [1, 1]
     with pytest.raises(ValueError, match="must be positive"):
         partitioners.MinSizePartitioner(min_shard_bytes=0)
-
-
-def test_a_program_with_a_callback_is_refused() -> None:
-    import jax
-
-    from trainband.compat.tf2.coordinator.programs import refuse_callbacks, verified
-    from trainband.errors import Refused
-    from trainband.ps.server.programs.limits import ProgramLimits
-
-    def shout(value: Any) -> Any:
-        return jax.ffi.ffi_call("xla_ffi_python_cpu_callback", jax.ShapeDtypeStruct((), np.float32))(value)
-
-    checks = [jax.export.DisabledSafetyCheck.custom_call("xla_ffi_python_cpu_callback")]
-    program = jax.export.export(jax.jit(shout), platforms=["cpu"], disabled_checks=checks)(np.float32(1)).serialize()
-    with pytest.raises(Refused, match="callback"):
-        refuse_callbacks(bytes(program))
-    with pytest.raises(Refused):
-        verified(bytes(program), ProgramLimits())
 
 
 def test_another_strategy_is_refused() -> None:

@@ -19,7 +19,7 @@ _NAME = re.compile(r"\btf(?:\.\w+)+")
 _OLD = re.compile(
     r"\b(keep_dims|reduction_indices|dim|seq_dim|dilation_rate)=|softmax_cross_entropy_with_logits\(labels=y|embedding_lookup\(\[|tf\.keras"
     r"|tf\.where\(c|in_top_k|space_to_batch\(|batch_to_space\(|tf\.assert_|convolution\(x, y, \"|dilation2d|erosion2d"
-    r"|nn\.pool\(|tf\.losses|sampled_softmax_loss\(\[|nn\.ctc_loss"
+    r"|nn\.pool\(|tf\.losses|sampled_softmax_loss\(\[|nn\.ctc_loss|ctc_beam_search_decoder\("
 )
 """Parameters that only version 1 has, or has in another order, and what treats labels differently: as constants."""
 

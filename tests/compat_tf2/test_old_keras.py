@@ -114,7 +114,7 @@ def test_bad_input() -> None:
         small().fit(endless, Y, steps_per_epoch=1)
     with pytest.raises(MissingName, match=r"tf.keras.layers.Dens is not in .*tf.keras.layers.Dense"):
         _ = tf.keras.layers.Dens
-    with pytest.raises(AttributeError, match="TensorFlow has no estimators any more"):
+    with pytest.raises(AttributeError, match="TensorFlow no longer has estimators"):
         _ = tf.keras.estimator
     with pytest.raises(ValueError, match="No gradients provided for any variable"):
         tf.keras.optimizers.SGD().apply_gradients([(None, tf.Variable(1.0))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +92,30 @@ def test_what_cannot_be_saved_or_loaded_is_named(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").write_bytes(b"")
     with pytest.raises(OSError, match="not read here"):
         tf.saved_model.load(str(tmp_path))
+
+
+def test_a_saved_model_that_names_other_files_or_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "net"
+    tf.saved_model.save(_Net(), str(path))
+    sound = (path / "saved_model.json").read_text()
+    (tmp_path / "outside.jax").write_bytes(next((path / "functions").iterdir()).read_bytes())
+    index = json.loads(sound)
+    for entry in index["functions"]["__call__"]:
+        entry["file"] = "../../outside.jax"
+    hostile = [
+        json.dumps(index),
+        sound.replace('"names"', '"no_names"'),
+        sound.replace('"tree"', '"no_tree"'),
+        sound[:-10],
+        "[" * 100_000,
+        "[]",
+    ]
+    for text in hostile:
+        (path / "saved_model.json").write_text(text)
+        with pytest.raises(OSError, match=rf"{path} is a damaged SavedModel"):
+            tf.saved_model.load(str(path))
+    (path / "saved_model.json").write_text(sound)
+    for program in (path / "functions").iterdir():
+        program.write_bytes(b"\xff" * 100)
+    with pytest.raises(OSError, match=rf"{path} is a damaged SavedModel"):
+        tf.saved_model.load(str(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -13,8 +14,10 @@ import pytest
 from tests.compat_tf2.datasets_table import CASES, GOLDEN, outcome
 
 import trainband.compat.tf2
+from trainband.compat.tf2.data import shuffling
 from trainband.compat.tf2.data.blocks import Block
 from trainband.compat.tf2.data.dataset import Dataset
+from trainband.compat.tf2.data.passes import Pass
 from trainband.compat.tf2.eager.deferred import DEFERRED
 
 tf: Any = trainband.compat.tf2
@@ -97,7 +100,7 @@ def test_arrays_are_the_scripts_no_more() -> None:
 
 
 def test_a_batch_is_taken_at_once() -> None:
-    blocks = list(Dataset.from_tensor_slices(np.zeros((1000, 8))).shuffle(100).repeat(2).recipe.start(None))
+    blocks = list(Dataset.from_tensor_slices(np.zeros((1000, 8))).shuffle(100).repeat(2).recipe.start(Pass()))
     assert all(type(one) is Block and one.columns is blocks[0].columns for one in blocks)
     assert len(blocks) < 20
 
@@ -346,6 +349,33 @@ def test_sharding_by_files(tmp_path: Path) -> None:
         Dataset.range(3).auto_sharded(2, 1, policy.FILE)
     hinted = Dataset.range(6).shard(tf.data.experimental.SHARD_HINT, tf.data.experimental.SHARD_HINT).batch(2)
     assert values(hinted.auto_sharded(2, 1, policy.HINT)) == [[1, 3], [5]]
+
+
+@pytest.mark.parametrize("kind", ["shuffle", "sample", "hint"])
+def test_workers_of_a_job_shuffle_alike_without_a_seed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each divides the elements in the same order, else some would come to both workers and some to neither."""
+    policy = tf.data.experimental.AutoShardPolicy
+    monkeypatch.setattr("trainband.compat.tf2.eager.seeds._SEEDS.is_given", False)
+
+    def epochs_of_worker(place: int, job: str) -> list[list[int]]:
+        monkeypatch.setattr(shuffling, "_UNSEEDED", itertools.count())  # as in a process of its own
+        dataset = Dataset.range(100)
+        if kind == "sample":
+            halves = [dataset.take(50), dataset.skip(50)]
+            dataset = Dataset.sample_from_datasets(halves, rerandomize_each_iteration=True)
+        else:
+            dataset = dataset.shuffle(30)
+        values(dataset.take(place))  # what one worker alone looks at
+        if kind == "hint":
+            dataset = dataset.shard(tf.data.experimental.SHARD_HINT, tf.data.experimental.SHARD_HINT)
+        part = dataset.auto_sharded(2, place, policy.HINT if kind == "hint" else policy.DATA, job=job)
+        return [values(part) for _ in range(2)]
+
+    mine = epochs_of_worker(0, "a job")
+    for one, other in zip(mine, epochs_of_worker(1, "a job"), strict=True):
+        assert sorted(one + other) == list(range(100))
+    assert mine[0] != mine[1]
+    assert epochs_of_worker(0, "another job") != mine
 
 
 def test_records_are_parsed(tmp_path: Path) -> None:

@@ -13,21 +13,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
 
 import trainband
 from trainband.compress import Compressed, Selection, compress, load
 from trainband.compress.encodings import Int8, LowRank, Plain, Sparse
 from trainband.errors import DataError, ModelError, ModelMismatch, YourError
-from trainband.export import export_program
+from trainband.export import export_program, program_of
 from trainband.export import load as load_export
-from trainband.export.source import program_of
 from trainband.model.inference import InferenceProgram
-
-RANDOM = np.random.default_rng(0)
 
 
 def normal(*shape: int) -> NDArray[Any]:
-    return RANDOM.normal(size=shape).astype(np.float32)
+    """Random numbers, for one shape always the same, whichever tests have run before."""
+    return np.random.default_rng(shape).normal(size=shape).astype(np.float32)
 
 
 TENSORS: dict[str, NDArray[Any]] = {
@@ -145,7 +144,8 @@ def test_a_weight_that_is_used_twice_has_two_ranges_and_loops_compute_with_float
 
 
 def test_every_way_to_store_a_tensor_is_saved_and_exported(tmp_path: Path) -> None:
-    sparse = np.where(RANDOM.random((64, 72)) < 0.8, 0, TENSORS["params/hidden/kernel"]).astype(np.float32)
+    hidden = TENSORS["params/hidden/kernel"]
+    sparse = np.where(np.random.default_rng(0).random(hidden.shape) < 0.8, 0, hidden).astype(np.float32)
     low = (normal(10, 2) @ normal(2, 72)).astype(np.float32)
     base = program(**{"params/hidden/kernel": sparse, "params/transposed": low})
     integers = compress(base, int8=True, half="bfloat16", rank=2, select=Selection(exclude="conv|embed|hidden"))
@@ -175,9 +175,9 @@ def test_every_way_to_store_a_tensor_is_saved_and_exported(tmp_path: Path) -> No
 
 
 def test_the_report_finds_the_worst_tensor_and_the_accuracy(tmp_path: Path) -> None:
-    coarse = normal(64, 72)
-    coarse[0] *= 300  # all others are hardly more than one step then
-    base = program(**{"params/hidden/kernel": coarse})
+    # All others have values that int8 stores as they are.
+    axes = {"params/conv/kernel": 3, "params/embed/table": 0, "params/transposed": 0}
+    base = program(**{name: numpy_int8(name, axis).astype(np.float32) for name, axis in axes.items()})
     labels = output(base).argmax(-1)
     made = compress(base, int8=True, evaluate={**EXAMPLE, "labels": labels})
     report = made.report
@@ -203,9 +203,9 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "an integer table": (
         {"int8": True, "select": Selection(only="counts")},
         ModelError,
-        "counts has the dtype int32 and is no floating-point tensor that one could quantise",
+        "cannot quantise counts, whose dtype is int32",
     ),
-    "no such tensor": ({"int8": True, "select": Selection(only="head")}, ModelError, "is in the name of no tensor"),
+    "no such tensor": ({"int8": True, "select": Selection(only="head")}, ModelError, "matches no tensor"),
     "an empty calibration set": (
         {"int8": True, "calibrate": {name: array[:0] for name, array in EXAMPLE.items()}},
         DataError,
@@ -221,14 +221,14 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         DataError,
         "is not finite on the calibration set",
     ),
-    "a calibration set without int8": ({"half": True, "calibrate": EXAMPLE}, ModelError, "give int8=True with it"),
+    "a calibration set without int8": ({"half": True, "calibrate": EXAMPLE}, ModelError, "needs int8=True"),
     "no labels": ({"int8": True, "evaluate": EXAMPLE}, DataError, "must have an array named 'labels'"),
     "other labels": (
         {"int8": True, "evaluate": {**EXAMPLE, "labels": np.zeros((5, 3), np.float32)}},
         DataError,
-        r"labels are float32\[5, 3\], and predict gives float32\[5, 10\]",
+        r"labels are float32\[5, 3\], but predict returns float32\[5, 10\]",
     ),
-    "a share above 1": ({"prune": 80}, ModelError, "prune is a share of the weights"),
+    "a share above 1": ({"prune": 80}, ModelError, "prune must be a share of the weights"),
 }
 
 
@@ -257,10 +257,20 @@ def cut_weights(path: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-5])
 
 
-@pytest.mark.parametrize("damage", [damage_shape, cut_weights])
+def no_such_axis(path: Path) -> None:
+    record = json.loads((path / "compressed.json").read_text(encoding="utf-8"))
+    record["tensors"]["params/hidden/kernel"]["axis"] = 99
+    (path / "compressed.json").write_text(json.dumps(record), encoding="utf-8")
+
+
+def nested_deeply(path: Path) -> None:
+    (path / "compressed.json").write_bytes(b"[" * 100_000)
+
+
+@pytest.mark.parametrize("damage", [damage_shape, cut_weights, no_such_axis, nested_deeply])
 def test_a_damaged_or_foreign_compressed_model_is_refused(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     path = compress(program(), int8=True).save(tmp_path / "small")
-    with pytest.raises(YourError, match="is there already"):
+    with pytest.raises(YourError, match="already exists"):
         compress(program(), int8=True).save(path)
     with pytest.raises(ModelError, match="is compressed already"):
         compress(path, int8=True)
@@ -271,4 +281,15 @@ def test_a_damaged_or_foreign_compressed_model_is_refused(tmp_path: Path, damage
         replace(load(path), encodings={}).program(program())
     damage(path)
     with pytest.raises(YourError, match="is a damaged compressed model"):
+        load(path)
+
+
+def test_a_bitmap_with_more_bits_than_values_is_refused(tmp_path: Path) -> None:
+    """Decoding would read what lies behind the values."""
+    path = compress(program(), prune=0.5).save(tmp_path / "small")
+    stored = dict(load_file(path / "weights.safetensors"))
+    name = next(name for name in stored if name.endswith("/bitmap"))
+    stored[name] = np.full_like(stored[name], 255)
+    save_file(stored, path / "weights.safetensors")
+    with pytest.raises(YourError, match="more bits than there are values"):
         load(path)

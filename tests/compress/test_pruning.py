@@ -20,8 +20,8 @@ from trainband.compress import Pruning, Selection
 from trainband.errors import ModelError
 from trainband.model.optimizer import NewParams, apply_updates
 from trainband.model.placement import RoundRobin
-from trainband.ps.server.program import CompiledProgram
-from trainband.wire.memory import MemoryTransport
+from trainband.ps.program.compiled_program import CompiledProgram
+from trainband.wire.memory.transport import MemoryTransport
 
 SMALL = Selection(smallest=8)
 STRUCTURES: dict[str, Any] = {
@@ -227,7 +227,7 @@ def test_a_checkpoint_resumes_with_its_masks_and_is_fine_tuned_without(tmp_path:
         ({}, "sparsity must be a share"),
         ({"sparsity": 1.0}, "sparsity must be a share of the weights, at least 0 and less than 1, got 1.0"),
         ({"structure": "2:2"}, "1 to m - 1 can be kept"),
-        ({"structure": "2:4", "sparsity": 0.8}, "makes a sparsity of 0.5, not 0.8"),
+        ({"structure": "2:4", "sparsity": 0.8}, "implies a sparsity of 0.5, not 0.8"),
         ({"structure": "columns", "sparsity": 0.5}, "structure must be one of unstructured, rows, filters, or n:m"),
         ({"sparsity": 0.5, "begin_step": 5, "end_step": 4}, "end_step must be a whole number of updates, 5 or more"),
         ({"sparsity": 0.5, "every": 0}, "every must be a whole number of updates, 1 or more"),
@@ -241,5 +241,5 @@ def test_settings_that_cannot_be(settings: dict[str, Any], words: str) -> None:
 def test_a_model_without_anything_to_prune_is_refused() -> None:
     with pytest.raises(ModelError, match=r"there is nothing to prune: .* at least 256 elements"):
         regression(pruning=Pruning(sparsity=0.5))
-    with pytest.raises(ModelError, match="only='kernel' is in the name of no tensor; there is hidden, out"):
+    with pytest.raises(ModelError, match="only='kernel' matches no tensor; the tensors are hidden, out"):
         regression(pruning=Pruning(sparsity=0.5, select=Selection(only="kernel")))

@@ -22,7 +22,7 @@ LABELS = np.array([0, 9, 5], np.int32)
         (IMAGES, LABELS.astype(np.int64), r"int32\[n\], got int64\[3\]"),
         (IMAGES, LABELS.reshape(3, 1), r"got int32\[3, 1\]"),
         (IMAGES, LABELS[:2], "3 images, but 2 labels"),
-        (IMAGES[:0], LABELS[:0], "not a single image"),
+        (IMAGES[:0], LABELS[:0], "There are no images"),
         (IMAGES, np.array([0, -1, 0], np.int32), "Label 1 is -1"),
         (IMAGES, np.array([0, 1, 10], np.int32), "Label 2 is 10"),
     ],

@@ -106,7 +106,7 @@ def test_replaces_a_damaged_file(mirror: Mirror, tmp_path: Path) -> None:
 
 
 def test_wrong_digest_keeps_nothing(mirror: Mirror, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz .* has SHA-256 .* it was not kept"):
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz .* has SHA-256 .* it was discarded"):
         mnist.download(tmp_path, base_url=mirror.url)
     assert list(tmp_path.iterdir()) == []
 
@@ -133,7 +133,7 @@ def test_no_such_file_on_the_server(mirror: Mirror, tmp_path: Path) -> None:
 
 def test_server_that_says_nothing(mirror: Mirror, tmp_path: Path) -> None:
     mirror.silent.set()
-    with pytest.raises(DeadlineExceeded, match=r"gave nothing for 0\.2 s; try again, or raise timeout_s"):
+    with pytest.raises(DeadlineExceeded, match=r"sent nothing for 0\.2 s; try again, or raise timeout_s"):
         mnist.download(tmp_path, base_url=mirror.url, digests=UNKNOWN, timeout_s=0.2)
 
 
@@ -159,7 +159,7 @@ def test_wrong_arguments(tmp_path: Path, options: dict[str, str], message: str) 
 
 def test_directory_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(DataError, match="Cannot make the directory"):
+    with pytest.raises(DataError, match="Cannot create the directory"):
         mnist.download(tmp_path / "file")
 
 

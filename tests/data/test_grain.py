@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.train.fakes import feed_of
 
-from trainband.train.feed import Feed
 from trainband.train.passes import Position
 
 grain = pytest.importorskip("grain")
@@ -56,25 +56,25 @@ def plain(batches: Iterator[Any]) -> list[list[int]]:
 @pytest.mark.parametrize("trained", [1, 5, 11, 12, 17])
 def test_a_position_in_mid_epoch_is_gone_on_from(make: Callable[[], Any], ahead: int, trained: int) -> None:
     options: dict[str, Any] = {"repeat": True, "fixed_shapes": False, "ahead": ahead}
-    with Feed(make(), **options) as feed:
+    with feed_of(make(), **options) as feed:
         for _ in range(trained):
             next(feed)
             feed.trained()
         position = Position.from_json(feed.position.to_json())
         expected = plain(islice(feed, 6))
     assert position.state is not None
-    with Feed(make(), start=position, **options) as again:
+    with feed_of(make(), start=position, **options) as again:
         assert plain(islice(again, 6)) == expected
 
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_an_iterator_of_the_callers_own(make: Callable[[], Any]) -> None:
-    feed = Feed(iter(make()), repeat=False, fixed_shapes=False)
+    feed = feed_of(iter(make()), fixed_shapes=False)
     first = plain(islice(feed, 4))
     feed.trained()
     position = feed.position
     expected = plain(islice(feed, 4))
-    again = Feed(iter(make()), repeat=False, fixed_shapes=False, start=position)
+    again = feed_of(iter(make()), fixed_shapes=False, start=position)
     found = plain(islice(again, 4))
     assert found == expected
     assert found != first
@@ -83,7 +83,7 @@ def test_an_iterator_of_the_callers_own(make: Callable[[], Any]) -> None:
 def test_the_loader_gives_bytes_and_the_datasets_give_values() -> None:
     kinds = []
     for make in (loads, maps):
-        with Feed(make(), repeat=True, fixed_shapes=True) as feed:
+        with feed_of(make(), repeat=True) as feed:
             next(feed)
             feed.trained()
             kinds.append(type(feed.position.state))

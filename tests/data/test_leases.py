@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainband.data.leases import LeaseAnswer, LeaseRequest, PieceLedger, SourceSettings
+from trainband.data.leases import LeaseAnswer, LeaseRequest, PieceLedger
+from trainband.data.pieces import SourceSettings
 from trainband.errors import DataError
 
 SETTINGS = SourceSettings(examples=10, piece=4, epochs=2, seed=0, shuffle=True)
@@ -158,7 +159,7 @@ def test_other_settings(changes: dict[str, int | None], words: str) -> None:
     other = msgspec.structs.replace(SETTINGS, **changes)
     ledger = PieceLedger(SETTINGS)
     ledger.lease(0, LeaseRequest("mine", SETTINGS))
-    with pytest.raises(DataError, match=f"the data 'mine' is not that of the other workers: .*{words}"):
+    with pytest.raises(DataError, match=f"the data 'mine' differs from that of the other workers: .*{words}"):
         ledger.lease(1, LeaseRequest("mine", other))
 
 
@@ -360,7 +361,7 @@ class HandsOutTwice(PieceLedger):
     def lease(self, worker: int, request: LeaseRequest) -> LeaseAnswer:
         answer = super().lease(worker, request)
         if request.number == 3:
-            self._give_back(worker)
+            self._book.give_back(worker)
         return answer
 
 

@@ -79,7 +79,7 @@ def test_arrays_are_batched_as_batches_does() -> None:
         np.testing.assert_array_equal(a, c)
         np.testing.assert_array_equal(b, d)
         assert c.ctypes.data % 64 == 0
-    ((alone,),) = shared(labels, batch_size=N, epochs=1, shuffle=False)
+    (alone,) = shared(labels, batch_size=N, epochs=1, shuffle=False)
     np.testing.assert_array_equal(alone, labels)
 
 
@@ -166,8 +166,8 @@ def test_a_lost_workers_piece_comes_after_the_wait_and_the_wait_is_spoken_of() -
     assert batches.report.repeated == 8  # nothing was reported of it
     assert idle == [True]
     assert lines == [
-        "waiting for worker number 1 to train on the last pieces of 'data', which come here if it is lost "
-        f"({seconds} s)"
+        "waiting for worker number 1 to train on the last pieces of 'data', which this worker takes over "
+        f"if it is lost ({seconds} s)"
         for seconds in (5, 10)
     ]
 
@@ -328,7 +328,7 @@ def test_a_stream_ends_once() -> None:
     assert len(flat(islice(iter(batches), 5))) == 20
     first = iter(batches)
     assert len(flat(first)) > 80
-    with pytest.raises(DataError, match=r"the shared data 'data' has come to its end, after 1 epoch"):
+    with pytest.raises(DataError, match=r"the shared data 'data' has ended after 1 epoch"):
         iter(batches)
 
 
@@ -414,15 +414,15 @@ array: NDArray[Any] = np.zeros((8, 2))
         (lambda: shared(array, batch_size=1, epochs=0), "epochs must be at least 1"),
         (lambda: shared(0, batch_size=1, load=len), "examples must be at least 1"),
         (lambda: shared(array, batch_size=9, epochs=1, drop_remainder=True), "has 8 examples in all, too few"),
-        (lambda: list(shared(["a", "b"], batch_size=2, load=lambda _: 7)), "load gave int for a"),
-        (lambda: list(shared(["a", "b"], batch_size=2, load=lambda _: ())), "what load gave for a has arrays of"),
+        (lambda: list(shared(["a", "b"], batch_size=2, load=lambda _: 7)), "load returned int for a"),
+        (lambda: list(shared(["a", "b"], batch_size=2, load=lambda _: ())), "the result of load for a has arrays of"),
         (lambda: list(shared(["a", "b"], batch_size=2, load=lambda _: [])), "no example for any of"),
         (
             lambda: list(shared(["a"], batch_size=2, load=lambda _: [{"x": 1}, {"y": 1}])),
             "examples of a are not alike: they have different keys",
         ),
         (lambda: list(shared(["a"], batch_size=2, load=lambda _: [array, array[1:]])), "not alike"),
-        (lambda: iter(numbers()).set_state({"progress": 3}), "no position in shared data"),
+        (lambda: iter(numbers()).set_state({"progress": 3}), "not a position in shared data"),
         (lambda: iter(numbers()).set_state(iter(numbers(piece=8)).get_state()), "is of other data"),
     ],
 )

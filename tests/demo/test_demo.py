@@ -55,7 +55,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     wanted = said("--plot=curve.png")
     assert wanted.exit_code == 1
-    assert "Error: --plot: the training curve is drawn with matplotlib, which is not installed" in wanted.output
+    assert "Error: --plot: drawing the training curve needs matplotlib, which is not installed" in wanted.output
     assert ran == []
     trained = said("--train_steps=5")
     assert trained.exit_code == 0

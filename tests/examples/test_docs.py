@@ -7,12 +7,17 @@ from pathlib import Path
 
 import pytest
 from tests.programs import ROOT
+from tests.test_layers import LAYERS
 
 import trainband
 
 DOCS = ROOT / "docs"
 BOOK = sorted([*DOCS.glob("*.md"), *(DOCS / "run").glob("*.md")])
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *BOOK, *sorted((ROOT / "bench").glob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")),
+    *BOOK,
+    *sorted((ROOT / "bench").glob("*.md")),
+]
 _FENCE = re.compile(r"^( *)(`{3,}).*?^\1\2\s*$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`\n]+`")
 _LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
@@ -124,9 +129,41 @@ def test_the_readme_is_one_screen_and_has_the_commands() -> None:
         assert re.search(rf"^{command}\b", text, re.MULTILINE), command
 
 
+ARCHITECTURE = (DOCS / "architecture.md").read_text(encoding="utf-8")
+PLACES = (ROOT / "src" / "trainband", ROOT)
+
+
+def files_of(text: str) -> dict[str, Path | None]:
+    """The files that a text names, and where they are, if they are."""
+    named = re.findall(r"`([\w/]+/\w+\.py)`", text)
+    return {name: next((place / name for place in PLACES if (place / name).is_file()), None) for name in named}
+
+
 def test_every_file_that_the_architecture_names_exists() -> None:
-    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`([\w/]+/\w+\.py)`", text))
-    assert len(named) > 50
-    places = (ROOT / "src" / "trainband", ROOT)
-    assert [name for name in sorted(named) if not any((place / name).is_file() for place in places)] == []
+    found = files_of(ARCHITECTURE)
+    assert len(found) > 100
+    assert [name for name, path in found.items() if path is None] == []
+    folders = re.findall(r"`([\w/]+)/`", ARCHITECTURE)
+    assert [name for name in folders if not any((place / name).is_dir() for place in PLACES)] == []
+
+
+def unfounded(step: str) -> list[str]:
+    """The names in a step of a walk that stand in none of the files which it names."""
+    source = "".join(path.read_text(encoding="utf-8") for path in files_of(step).values() if path is not None)
+    names = {name for code in re.findall(r"`([A-Za-z_][\w.]*)`", step) for name in code.split(".")}
+    return sorted(name for name in names if not re.search(rf"\b{name}\b", source))
+
+
+def test_a_name_that_is_gone_would_be_found() -> None:
+    assert unfounded("1. `train/session.py`: `MonitoredSession.run` calls `Gone.run`.") == ["Gone"]
+
+
+def test_the_walks_name_what_stands_in_their_files() -> None:
+    steps = re.findall(r"^\d+\. .*(?:\n   .*)*", ARCHITECTURE, re.MULTILINE)
+    assert len(steps) > 50
+    assert {step: names for step in steps if (names := unfounded(step))} == {}
+
+
+def test_the_architecture_has_the_layers_in_their_order() -> None:
+    assert " ← ".join(LAYERS) in " ".join(ARCHITECTURE.split())
+    assert all(re.search(rf"^  {layer}(/|\.py) ", ARCHITECTURE, re.MULTILINE) for layer in LAYERS)

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from tests.programs import MNIST, ROOT, Programs
 
+from trainband.cluster.resolvers.credentials import INSECURE
+
 EXAMPLES = ROOT / "examples"
 TESTED = {"mnist.py", "flight_client.py", "flax_digits.py", "keras_digits.py", "notebook.ipynb"}
 
@@ -46,6 +48,7 @@ def test_any_flight_client_lists_the_variables_and_reads_one(
     programs: Programs, ports: tuple[str, ...], tmp_path: Path
 ) -> None:
     kept, seen = tmp_path / "params.npz", tmp_path / "seen.npz"
+    programs.environ[INSECURE] = "1"
     tasks = programs.cluster("--train_steps=50", f"--params={kept}", ps=ports[:2], workers=ports[2:3])
     tasks["worker:0"].wait_for("^kept$")
     with np.load(kept) as params:

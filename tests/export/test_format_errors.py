@@ -85,6 +85,6 @@ def test_a_converter_that_dies_is_reported(tmp_path: Path) -> None:
     dying = tmp_path / "python"
     dying.write_text("#!/bin/sh\n[ $1 = -c ] && echo 1.0.0 && exit 0\nkill -SEGV $$\n", encoding="utf-8")
     dying.chmod(0o755)
-    with pytest.raises(ModelError, match=r"sorting as LiteRT.*was ended by signal 11"):
+    with pytest.raises(ModelError, match=r"sorting as LiteRT.*was killed by signal 11"):
         export_program(program(sorting), tmp_path / "out", "litert", options=Options(converter=dying))
     assert not (tmp_path / "out").exists()

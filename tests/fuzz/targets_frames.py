@@ -19,12 +19,12 @@ import pyarrow as pa
 from trainband.cluster.certificate_files import read_uri
 from trainband.cluster.identity import Identity
 from trainband.errors import ClusterError, PeerError, StreamClosed, TrainbandError
-from trainband.wire import handshake
-from trainband.wire.codec import decode, encode
-from trainband.wire.exchange import ExchangeStream
-from trainband.wire.handshake import ClientSide, HelloRequest, ListenerSide, Prove, Proved
-from trainband.wire.local import LocalStream
-from trainband.wire.outbox import BODY_SCHEMA
+from trainband.wire.flight.outbox import BODY_SCHEMA
+from trainband.wire.flight.stream import ExchangeStream
+from trainband.wire.messages.codec import decode, encode
+from trainband.wire.security import handshake
+from trainband.wire.security.handshake import ClientSide, HelloRequest, ListenerSide, Prove, Proved
+from trainband.wire.shared_memory.stream import SharedMemoryStream
 from trainband.wire.transport import Timeouts
 
 _SECRET = b"s" * 32
@@ -61,7 +61,7 @@ def fuzz_packet(data: bytes) -> None:
     """Some packets of a shared-memory stream: their prefixes, sizes and descriptors are what the bytes say."""
     source = _Bytes(data)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    stream = LocalStream(ours, "fuzz", _QUICK, lambda _: None)
+    stream = SharedMemoryStream(ours, "fuzz", _QUICK, lambda _: None)
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - descriptors
     try:
         for _ in range(1 + source.number(1) % 4):

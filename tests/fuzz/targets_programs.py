@@ -9,8 +9,8 @@ import optax
 
 from tests.ps.hostile import mutate_and_check, program_of
 from tests.ps.plans import plan_of
-from trainband.ps.server.program import UpdateProgram
-from trainband.ps.server.programs.checker import ProgramChecker
+from trainband.ps.program.check.checker import ProgramChecker
+from trainband.ps.program.update_program import UpdateProgram
 
 _checker = ProgramChecker()
 

@@ -20,20 +20,23 @@ from numpy.typing import NDArray
 from tests.ps.jobs import FAST, PARAMS, FakeClock, Script, gradient_of, spec_of
 from tests.ps.plans import blocks_of, plan_of
 from trainband.cluster import Cluster, Task
-from trainband.data.leases import LeaseRequest, SourceSettings
+from trainband.data.leases import LeaseRequest
+from trainband.data.pieces import SourceSettings
 from trainband.errors import ProtocolError, TrainbandError
 from trainband.model.layout import JobLayout
-from trainband.ps.description import Plan, check_definition, first_difference, placement_of
+from trainband.ps.description import check_definition, first_difference, placement_of
 from trainband.ps.replication.shard_replica import ShardReplica
-from trainband.ps.server.service import ParameterService
+from trainband.ps.replication.snapshots import take_snapshot
+from trainband.ps.service.service import ParameterService
+from trainband.ps.worker.plan import Plan
 from trainband.runtime import SystemRuntime
 from trainband.runtime.overrides import override
 from trainband.version import VERSION
-from trainband.wire import following as w
-from trainband.wire import messages as m
-from trainband.wire import replication as r
-from trainband.wire.codec import decode, decode_any, encode
 from trainband.wire.limits import LIMITS
+from trainband.wire.messages import calls as m
+from trainband.wire.messages import following as w
+from trainband.wire.messages import replication as r
+from trainband.wire.messages.codec import decode, decode_any, encode
 
 Choice = TypeVar("Choice")
 
@@ -182,8 +185,8 @@ class Live:
         after: m.JobState = self.ask("heartbeat", m.Heartbeat(0, LIFE), m.JobState)
         assert after.version == state.version + 1, self.said[-3:]
         membership = self.service.membership
-        assert len(list(membership.members)) <= WORKERS + LIMITS.guests
-        assert len(membership.accounts) <= WORKERS + LIMITS.guests
+        assert len(list(membership.members)) <= WORKERS + LIMITS.elastic_workers
+        assert len(membership.accounts) <= WORKERS + LIMITS.elastic_workers
         assert not any("\x1b" in line for line in self.said)
         del self.said[:]
 
@@ -202,7 +205,7 @@ class Live:
             "steer": m.Steer(0, LIFE, 0, 0.5),
             "save": m.Save(0, LIFE, "token", "/nowhere", 0),
             "save_state": m.SaveQuestion(0, LIFE, "token", worker_state=True),
-            "landed": m.Landed(0, LIFE, 1, 1, 1.0),
+            "committed": m.Committed(0, LIFE, 1, 1, 1.0),
             "worker_state": m.LeftWorkerState(0, LIFE, 1, b"data"),
             "my_worker_state": m.WorkerStateQuestion(0, LIFE),
             "restore": m.Restore(0, LIFE, "token", "/nowhere"),
@@ -230,8 +233,9 @@ def pair() -> tuple[Live, Live]:
     plan = plan_of(PARAMS, optax.adam(0.1), ps=2, standbys=1)
     primary, standby = Live(plan, 0), Live(plan, 1)
     replica = primary.service.replicas.home
-    assert replica.define is not None
-    standby.ask("invite/0", m.Invite(replica.state(), replica.define, VERSION, "a compiler"), r.ReplicaState)
+    assert replica.definition is not None
+    invite = m.Invite(replica.state(), replica.definition.define, VERSION, "a compiler")
+    standby.ask("invite/0", invite, r.ReplicaState)
     return primary, standby
 
 
@@ -321,13 +325,12 @@ def fuzz_replication(data: bytes) -> None:
         standby.check()
     finally:
         with standby.service.task.lock:  # as if another process had come: the next input finds it the same
-            define, program = replica.model.define, replica.model.program
-            assert define is not None
-            assert program is not None
+            definition = replica.definition
+            assert definition is not None
             replica.failover.step_down()
             replica.failover.lineage, replica.failover.term = "", r.Term()
-            replica.model.clear()
-            replica.model.install(define, program)
+            replica.forget()
+            replica.install(definition)
             standby.service.replicas.replicators.clear()
 
 
@@ -344,10 +347,10 @@ def changed_rule(install: r.InstallSnapshot, dice: Dice) -> r.InstallSnapshot:
 
 def snapshot_of(replica: ShardReplica) -> tuple[r.InstallSnapshot, list[NDArray[Any]]]:
     """What a primary teaches its standby, and the buffers that go with it."""
-    install, body, snapshot = replica.snapshot_for("life of ps:1")
+    install, body, snapshot = take_snapshot(replica, "life of ps:1")
     copies = [np.array(block) for block in body]
-    assert replica.model.shard is not None
-    replica.model.shard.release_snapshot(snapshot)
+    assert replica.shard is not None
+    replica.shard.release_snapshot(snapshot)
     replica.failover.log.forget()
     return install, copies
 

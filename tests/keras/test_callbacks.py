@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from tests.keras.beside import expect_same, expect_same_history, fits, one_devic
 
 import keras
 from keras import callbacks
+from trainband.keras.callbacks import LineEachEpoch
+from trainband.keras.training import Training
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 """Keras 3.15 with NumPy 2.4: some of its callbacks read the learning rate in an old way."""
@@ -88,6 +91,21 @@ def test_a_reader_of_each_batch() -> None:
     np.testing.assert_allclose(seen[1], seen[0], rtol=1e-6)
 
 
+def test_a_reader_of_a_figure_for_each_class() -> None:
+    seen: list[Any] = []
+
+    def fit(model: Any) -> Any:
+        def note(_: int, logs: Any) -> None:
+            seen.append(logs["f1_score"])
+
+        return fits(X, keras.utils.to_categorical(Y), callbacks=[callbacks.LambdaCallback(on_batch_end=note)])(model)
+
+    for strategy in (None, one_device()):
+        trained(lambda: small(loss="mse", metrics=[keras.metrics.F1Score()]), fit, strategy)
+    assert len(seen) == 16
+    np.testing.assert_allclose(seen[8:], seen[:8], rtol=1e-6)
+
+
 def test_files(tmp_path: Path) -> None:
     """Whole models, weights, logs and boards, each as plain Keras's."""
     found: list[Any] = []
@@ -143,3 +161,26 @@ def test_backup_and_restore(tmp_path: Path) -> None:
     assert len(history["loss"]) == 2
     expect_same_history(expected, history, 1e-5)
     expect_same(ours, plain, STEP)
+
+
+@pytest.mark.parametrize(("made", "printed"), [(7, ""), (8, "worker:1: epoch 2/3 of its own batches - loss: 0.5000\n")])
+def test_a_worker_prints_only_epochs_that_the_job_has_made(
+    made: int, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The chief's `EarlyStopping` ends an epoch in which another worker has begun."""
+    engine = SimpleNamespace(steps=SimpleNamespace(global_step=made))
+    job = SimpleNamespace(trainer=SimpleNamespace(join=lambda: engine), running=SimpleNamespace(reset=lambda: None))
+    training = Training(
+        lambda batch: cast(Any, job),  # noqa: ARG005 - the form of what makes a job
+        None,
+        updates=4,
+        alone=False,
+        epochs=3,
+        first_epoch=0,
+        dealt=False,
+        settings={},
+    )
+    training._job = cast(Any, job)  # noqa: SLF001 - it is joined at the first step, with a batch
+    training.begin_epoch(1)
+    LineEachEpoch("worker:1", 3, training, of_all=False).on_epoch_end(1, {"loss": np.array([0.25, 0.75])})
+    assert capsys.readouterr().out == printed

@@ -85,7 +85,7 @@ def test_data(name: str) -> None:
 
 
 def test_a_generator_that_ends_early() -> None:
-    with pytest.raises(DataError, match=r"the data ended in epoch 2, after 2 of its 3 steps; have it go on for ever"):
+    with pytest.raises(DataError, match=r"the data ended in epoch 2, after 2 of its 3 steps; repeat it"):
         trained(small, fits(one_pass(), batch_size=None, shuffle=False, steps_per_epoch=3), one_device())
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.private import found
 
 import keras
-from trainband.keras import inside
+from trainband.keras import keras_internals as inside
 
 
 @pytest.mark.smoke

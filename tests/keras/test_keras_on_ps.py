@@ -19,7 +19,7 @@ from keras import layers
 from trainband.cluster import Cluster, Task
 from trainband.errors import ModelError, Unreachable
 from trainband.strategies import ParameterServer
-from trainband.wire.memory import MemoryTransport
+from trainband.wire.memory.transport import MemoryTransport
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
@@ -145,7 +145,7 @@ REFUSALS: dict[str, tuple[int, Callable[[], Any], str]] = {
     "global_clipnorm": (
         2,
         lambda: small(optimizer=keras.optimizers.SGD(0.1, global_clipnorm=1.0)),
-        "computes the update of a variable from other variables as well.*Use one ps",
+        "computes the update of a variable from other variables too.*Use one ps",
     ),
     "use_ema": (1, lambda: small(optimizer=keras.optimizers.SGD(0.1, use_ema=True)), "has use_ema=True: its averages"),
 }
@@ -183,9 +183,9 @@ def frozen(model: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (changed, "was changed since the training before, but the model's values are on the parameter servers"),
-        (recompiled, "was compiled again.*Save the model, and train on in a program that is started anew"),
-        (frozen, "its frozen layers are others.*Save the model"),
+        (changed, "has changed since the last training, but the model's values are on the parameter servers"),
+        (recompiled, "was compiled again.*Save the model, and continue in a new program"),
+        (frozen, "its frozen layers or their values have changed.*Save the model"),
     ],
 )
 def test_a_model_that_is_changed_after_its_job_began(
@@ -206,7 +206,7 @@ def test_a_callback_that_changes_weights_is_refused(make: Callable[..., Job]) ->
             if epoch:
                 changed(self.model)
 
-    with pytest.raises(ModelError, match=r"a callback has changed .*bias .* while the training goes on"):
+    with pytest.raises(ModelError, match=r"a callback has changed .*bias .* during the training"):
         make().trained(small, fits(X, Y, callbacks=[Meddler()]))
 
 
@@ -214,7 +214,9 @@ def test_a_job_of_ps_wants_its_model_from_a_started_optimizer(make: Callable[...
     job = make()
     job.trained(small, lambda model: (model.optimizer.iterations.assign(7), fits(X, Y)(model))[1])
     assert [
-        line for line in job.said if "has made 7 updates before; on parameter servers its averages begin anew" in line
+        line
+        for line in job.said
+        if "has already made 7 updates; on parameter servers its averages start afresh" in line
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.keras.beside import compiled, expect_as_keras, fits, rows, small
+from tests.keras.beside import compiled, expect_as_keras, fits, one_device, rows, small
 
 import keras
 from keras import layers, optimizers
@@ -131,6 +131,10 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
         fits({"a": X, "b": X[:, :4]}, {"kind": Y, "size": X[:, :1]}, sample_weight=None),
     ),
     "subclassed": (lambda: compiled(Subclassed()), fits(X, Y)),
+    "callbacks in Keras's list": (
+        lambda: compiled(Subclassed()),
+        lambda model: fits(X, Y, callbacks=keras.callbacks.CallbackList(add_history=True, model=model))(model),
+    ),
     "regularisers and constraints": (regularised, fits(X, Y)),
     "batch norm, noise and dropout": (convolutional, fits(X, Y)),
     "embedding and recurrence": (of_texts, fits((np.abs(X) * 3).astype("int32") % 10, Y)),
@@ -141,6 +145,17 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_models(name: str) -> None:
     expect_as_keras(*MODELS[name], STEP)
+
+
+class Derived(keras.Model):  # type: ignore[misc]
+    """Built the functional way: Keras begins it as a model of its class, and again as a functional one."""
+
+
+def test_a_class_of_models_that_is_built_the_functional_way_in_a_scope() -> None:
+    with one_device().scope():
+        entry = layers.Input((6,))
+        model = compiled(Derived(entry, layers.Dense(3)(entry)), optimizer="sgd")
+    assert len(fits(X, Y)(model).history["loss"]) == 2
 
 
 CALLS: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.keras.beside import rows
 
 from trainband.errors import DataError
-from trainband.keras.shares import Share, adapter_for
+from trainband.keras.shares import Order, Share, adapter_for
 
 workers, batch_sizes, examples = st.integers(1, 5), st.integers(1, 9), st.integers(1, 120)
 
@@ -93,30 +93,71 @@ def test_a_smaller_last_batch_of_a_pydataset(total: int, alike: bool, sizes: set
     assert seen == sizes
 
 
+def shuffled_pass(order: Order, share: Share, x: Any, y: Any) -> list[Any]:
+    """A worker's batches of the next pass over 64 examples."""
+    batches = adapter(share, x, y, order=order, shuffle=True).get_numpy_iterator()
+    return [next(batches)[0] for _ in range(len(range(share.index * 4, 64, share.workers * 4)))]
+
+
+def is_whole(parts: list[Any], x: Any) -> bool:
+    """Whether the workers' batches together have each example once."""
+    return bool(np.array_equal(np.sort(np.concatenate(parts)[:, 0]), np.sort(x[:, 0])))
+
+
 @given(st.booleans(), st.integers(2, 4))
 def test_shuffled_arrays_are_the_same_on_all(seeded: bool, count: int) -> None:
+    """Whatever seeds the workers have, and whatever one of them draws between two fits."""
     import keras
 
     x, y = rows()
     keras.utils.clear_session()
-    parts = []
+    wholes: dict[tuple[int, int], list[Any]] = {}
     for index in range(count):
         if seeded:
-            keras.utils.set_random_seed(1)
-        share = Share(workers=count, index=index, together=1, job="a:1")
-        adapter = adapter_for(
-            share, x, y, sample_weight=None, batch_size=4, steps_per_epoch=None, shuffle=True, class_weight=None
-        )
-        assert adapter.num_batches == 16
-        one = adapter.get_numpy_iterator()
-        mine = len(range(index * 4, 64, count * 4))
-        parts += [next(one)[0] for _ in range(mine)]
-    seen = np.concatenate(parts)
-    np.testing.assert_array_equal(np.sort(seen[:, 0]), np.sort(x[:, 0]))
-    assert not np.array_equal(seen, x)
+            keras.utils.set_random_seed(1 + index)
+        for fit in (1, 2):
+            order = Order(count, fit)
+            for epoch in (0, 1):
+                order.begin_epoch(epoch)
+                share = Share(workers=count, index=index, together=1)
+                wholes.setdefault((fit, epoch), []).extend(shuffled_pass(order, share, x, y))
+            if index == 0:
+                np.random.random(3)  # as a callback of the chief may
+    assert all(is_whole(parts, x) for parts in wholes.values())
+    orders = {np.concatenate(parts)[:, 0].tobytes() for parts in wholes.values()}
+    assert len(orders) == 4, "an epoch repeats the order of another"
 
 
-def adapter(share: Share, x: Any, y: Any = None, **settings: Any) -> Any:
+def test_passes_of_a_fast_worker_leave_the_order_of_the_next_epoch_the_same() -> None:
+    x, y = rows()
+    parts = []
+    for index in range(2):
+        order = Order(2)
+        share = Share(workers=2, index=index, together=1)
+        order.begin_epoch(0)
+        for _ in range(1 + index):
+            shuffled_pass(order, share, x, y)
+        order.begin_epoch(1)
+        parts += shuffled_pass(order, share, x, y)
+    assert is_whole(parts, x)
+
+
+def test_with_steps_per_epoch_the_order_follows_from_the_pass_alone() -> None:
+    """An epoch may end within a pass, and earlier for one worker than for another."""
+    x, y = rows()
+    parts = []
+    for index in range(2):
+        order = Order(2, by_epoch=False)
+        share = Share(workers=2, index=index, together=1)
+        order.begin_epoch(0)
+        shuffled_pass(order, share, x, y)
+        if index:
+            order.begin_epoch(1)
+        parts += shuffled_pass(order, share, x, y)
+    assert is_whole(parts, x)
+
+
+def adapter(share: Share, x: Any, y: Any = None, *, order: Order | None = None, **settings: Any) -> Any:
     defaults = {
         "sample_weight": None,
         "batch_size": 4,
@@ -124,7 +165,9 @@ def adapter(share: Share, x: Any, y: Any = None, **settings: Any) -> Any:
         "shuffle": False,
         "class_weight": None,
     }
-    return adapter_for(share, x, y, **{**defaults, **settings})
+    given = {**defaults, **settings}
+    data = (x, y, given.pop("sample_weight"))
+    return adapter_for(share, order or Order(share.workers), data, **given)
 
 
 def test_steps_per_epoch_reads_on() -> None:
@@ -142,3 +185,6 @@ def test_too_little_data() -> None:
     x, y = rows(3)
     with pytest.raises(DataError, match="3 examples are too few for 4 workers"):
         adapter(Share(workers=4), x, y)
+    with pytest.raises(DataError, match=r"3 examples make 1 of batch_size=4, but .* batch_size of 1 or less"):
+        adapter(Share(workers=2, together=1), x, y)
+    assert adapter(Share(workers=2, together=2), x, y).num_batches == 1

@@ -64,7 +64,7 @@ def test_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert kernels[1][1].sum == pytest.approx(float(np.sum(model.get_weights()[0])), rel=1e-4)
     assert len(json.loads(train["keras"][0][1].string_val[0])["config"]["layers"]) == 3
     assert profiled == [str(tmp_path / "train"), "stop"]
-    assert said == ["TensorBoard: nothing is written for write_images; scalars, histograms, the model and profiles are"]
+    assert said == ["TensorBoard: write_images is ignored; scalars, histograms, the model and profiles are written"]
 
 
 def test_nobody_waits_for_batches_that_are_not_written(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_function_of_a_notebook_runs_as_all_the_tasks(tmp_path: Path, capsys: 
 
 
 def test_a_job_that_cannot_be_started_is_no_job() -> None:
-    with pytest.raises(ClusterError, match=r"no backend 'cloud'; they are .*local"):
+    with pytest.raises(ClusterError, match=r"unknown backend 'cloud'; choose one of .*local"):
         run("train.py", on="cloud")
     with pytest.raises(ClusterError, match=r"192\.0\.2\.1"):
         run("train.py", options={"host": "192.0.2.1"})

@@ -153,14 +153,14 @@ def test_plain_jobs_get_a_headless_service() -> None:
         ({"name": "a" * 41}, "at most 40"),
         ({"image": ""}, "image is missing"),
         ({"kind": "deployment"}, "kind = 'deployment'"),
-        ({"metrics_port": 2222}, "metrics_port = 2222: give a port from 1 to 65535 that is not 2222"),
+        ({"metrics_port": 2222}, "metrics_port = 2222: give a port from 1 to 65535 other than 2222"),
         ({"metrics_port": 70000}, "metrics_port = 70000"),
     ],
 )
 def test_what_kubernetes_would_refuse_is_refused_here(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(YourError, match=message):
         job_of(**changes)
-    with pytest.raises(YourError, match="memory = '16 GB' is no quantity"):
+    with pytest.raises(YourError, match="memory = '16 GB' is not a Kubernetes quantity"):
         Resources(memory="16 GB")
 
 

@@ -21,7 +21,7 @@ from trainband.cli.main import cli
 from trainband.cluster import Task
 from trainband.cluster.resolvers.metrics import PORT
 from trainband.errors import ClusterError, TrainbandError, Unreachable, YourError
-from trainband.launch.backends.base import Watcher
+from trainband.launch.backend import Watcher
 from trainband.launch.backends.kubernetes import Kubernetes
 from trainband.launch.kubernetes import api as api_module
 from trainband.launch.kubernetes.run import KubernetesRun
@@ -118,7 +118,7 @@ def test_every_pod_serves_metrics_at_the_same_port(tmp_path: Path) -> None:
         environ = {"KUBECONFIG": str(config), PORT: "9400+"}
         with backend.prepare(request_of(environ), heard.watcher()) as run:
             assert run.wait(20).kind == "succeeded"
-        with pytest.raises(YourError, match="TRAINBAND_METRICS_PORT = '0': on Kubernetes, name the port"):
+        with pytest.raises(YourError, match="TRAINBAND_METRICS_PORT = '0': on Kubernetes, give one port"):
             backend.prepare(request_of({**environ, PORT: "0"}), heard.watcher())
     for name in ("digits-ps", "digits-worker"):
         pod = cluster.made["Job", name]["spec"]["template"]
@@ -153,7 +153,7 @@ def test_kubernetes_restarts_a_task_that_fails(tmp_path: Path) -> None:
 
     with prepared(FakeCluster(behave), tmp_path, restarts=1) as (run, heard), run:
         assert run.wait(20).kind == "succeeded"
-        assert "worker:1 has failed (exit code 3)" in heard.notes
+        assert "worker:1 failed (exit code 3)" in heard.notes
 
 
 def test_a_task_that_fails_ends_the_job(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_what_pods_wait_for_is_said_once(tmp_path: Path) -> None:
     with prepared(cluster, tmp_path) as (run, heard), run:
         heard.react = lambda text: go.set() if NO_NODE in text else None
         assert run.wait(20).kind == "succeeded"
-        assert heard.notes.count(f"worker:0 waits for a node ({NO_NODE})") == 1
+        assert heard.notes.count(f"worker:0 is waiting for a node ({NO_NODE})") == 1
 
 
 def test_a_quota_that_refuses_pods_is_put_into_words(tmp_path: Path) -> None:
@@ -232,8 +232,8 @@ def test_a_quota_that_refuses_pods_is_put_into_words(tmp_path: Path) -> None:
         assert run.wait(20).exit_code == 128 + signal.SIGTERM
         (note,) = {note for note in heard.notes if note.startswith("pods of digits-worker-0")}
         assert note == (
-            "pods of digits-worker-0 cannot be made: the quota team-quota of the namespace allows requests.cpu=10, of "
-            "which requests.cpu=8 is used and requests.cpu=4 was asked for: ask for less, or wait until others free "
+            "pods of digits-worker-0 cannot be created: the quota team-quota of the namespace allows requests.cpu=10, "
+            "of which requests.cpu=8 is used and requests.cpu=4 was requested; request less, or wait until others free "
             "some"
         )
 
@@ -254,7 +254,7 @@ def test_an_image_that_is_not_there_is_not_waited_for_without_end(tmp_path: Path
 @pytest.mark.parametrize(
     ("refusals", "jobset", "message"),
     [
-        ({}, False, "this cluster has no JobSet, .* Use kind=job instead"),
+        ({}, False, "this cluster has no JobSet; .* or use kind=job"),
         ({("create", "jobsets"): (403, 'jobsets is forbidden: User "ann" cannot create')}, True, "You need a role"),
         ({("create", "secrets"): (403, f'secrets "x" is forbidden: {QUOTA}')}, True, "the quota team-quota of the"),
         ({("create", "jobsets"): (404, 'namespaces "team" not found')}, True, 'namespaces "team" not found'),
@@ -276,7 +276,7 @@ def test_a_name_that_is_taken_is_left_alone(tmp_path: Path) -> None:
     cluster = FakeCluster()
     cluster.objects["JobSet", "digits"] = {"metadata": {"name": "digits"}, "status": {}}
     with prepared(cluster, tmp_path) as (run, _):
-        with pytest.raises(YourError, match="already exists: choose another name"), run:
+        with pytest.raises(YourError, match="already exists; choose another name"), run:
             pytest.fail("it has started")
         assert cluster.left() == [("JobSet", "digits")], "it is somebody else's"
 
@@ -341,19 +341,19 @@ def test_an_api_server_that_is_away_for_a_while_is_asked_again(tmp_path: Path) -
         cluster.out_of_order = 4
         started.set()
         assert run.wait(20).kind == "succeeded"
-        assert any("The job goes on; it is asked again." in note for note in heard.notes)
+        assert any("The job continues; trying again." in note for note in heard.notes)
 
 
-def test_an_api_server_that_stays_away_ends_the_wait(tmp_path: Path) -> None:
+def test_an_api_server_that_stays_away_ends_the_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainband.launch.kubernetes.run._SILENT_S", 0.1)
     cluster = FakeCluster(until_asked)
     heard = Heard()
     with serving(cluster, tmp_path) as config:
         backend = Kubernetes(image="i", name="digits", poll_s=0.02)
         run = backend.prepare(request_of({"KUBECONFIG": str(config)}), heard.watcher())
-        run._silence_s = 0.1  # noqa: SLF001 - five minutes otherwise
         with run:
             cluster.out_of_order = 1000
-            with pytest.raises(Unreachable, match=r"is currently unable .* has been asked for 0 s"):
+            with pytest.raises(Unreachable, match=r"is currently unable .* has not answered for 0 s"):
                 run.wait(20)
             cluster.out_of_order = 0
 
@@ -364,8 +364,8 @@ def test_a_job_that_somebody_deletes_has_failed(tmp_path: Path) -> None:
         heard.react = lambda text: void(text == "step 1" and cluster.remove("JobSet", "digits"))
         with run:
             outcome = run.wait(20)
-        assert (outcome.kind, outcome.reason) == ("failed", "somebody has deleted the job digits")
-        assert "the job has failed: somebody has deleted the job digits" in heard.notes
+        assert (outcome.kind, outcome.reason) == ("failed", "the job digits was deleted")
+        assert "the job has failed: the job digits was deleted" in heard.notes
         assert cluster.left() == []
 
 
@@ -429,7 +429,7 @@ def test_the_command_line_sends_a_script(tmp_path: Path, monkeypatch: pytest.Mon
         ({"image": ""}, {}, "give -o image=NAME"),
         ({"script": "copy"}, {}, "script = 'copy': write send or image"),
         ({}, {"program": ["no-such.py"]}, "no-such.py cannot be read here .*-o script=image"),
-        ({}, {"ps": 0, "min_workers": 1}, "do without min_workers"),
+        ({}, {"ps": 0, "min_workers": 1}, "leave out min_workers"),
         ({"context": "other"}, {}, "the kubeconfig cannot be used: .*other"),
     ],
 )
@@ -448,7 +448,7 @@ def test_without_a_cluster_or_a_client_the_user_is_told(tmp_path: Path, monkeypa
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
-    with pytest.raises(YourError, match="no cluster of Kubernetes is known here"):
+    with pytest.raises(YourError, match="no Kubernetes cluster is configured"):
         api_module.Api()
     real = builtins.__import__
 
@@ -466,7 +466,7 @@ def test_an_api_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     with prepared(FakeCluster(), tmp_path) as (run, _):
         pass
     with (
-        pytest.raises(Unreachable, match=r"the API server of Kubernetes at http://127\.0\.0\.1:\d+ does not answer"),
+        pytest.raises(Unreachable, match=r"the Kubernetes API server at http://127\.0\.0\.1:\d+ does not answer"),
         run,
     ):
         pytest.fail("it has started")

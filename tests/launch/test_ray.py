@@ -22,8 +22,8 @@ from tests.programs import MNIST, ROOT, Program, Programs
 
 from trainband.cluster.task import Task
 from trainband.errors import ClusterError, YourError
+from trainband.launch.backend import Watcher
 from trainband.launch.backends import ray as backend
-from trainband.launch.backends.base import Watcher
 from trainband.launch.backends.ray import Ray, read_resources
 from trainband.launch.machines.ray import check_possible
 from trainband.launch.request import JobRequest
@@ -289,7 +289,7 @@ def test_what_together_is_too_much_is_refused() -> None:
 
 def test_resources_are_names_and_numbers() -> None:
     assert read_resources("TPU=4,fast=0.5", "worker_resources") == {"TPU": 4.0, "fast": 0.5}
-    for text, message in (("TPU", "'TPU' cannot be read"), ("a=-1", "'a=-1'"), ("GPU=1", "worker_gpus")):
+    for text, message in (("TPU", "'TPU' is invalid"), ("a=-1", "'a=-1'"), ("GPU=1", "worker_gpus")):
         with pytest.raises(ClusterError, match=message):
             read_resources(text, "worker_resources")
 
@@ -304,7 +304,7 @@ def test_a_missing_ray_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"strategy": "CLOSE"}, "strategy='CLOSE' is none of Ray's"),
+        ({"strategy": "CLOSE"}, "strategy must be one of"),
         ({"worker_cpus": -1.0}, "worker_cpus must be 0 or more"),
         ({"runtime_env": "{]"}, "runtime_env is not JSON"),
         ({"runtime_env": "nowhere.json"}, "'nowhere.json' cannot be read"),

@@ -63,7 +63,7 @@ def test_a_heterogeneous_job_survives_the_deaths_of_a_worker_and_of_the_ps(
 ) -> None:
     options = ("-o", "ps_partition=cpu", "-o", "nodes=2", "--ps", "1", "--workers", "2", "--restarts", "2")
     job = submitted(programs, slurm, tmp_path, *options, *mnist_with_checkpoints(tmp_path))
-    job.wait_for(r"Slurm's job \d+ runs on (c0,127\.0\.0\.\[11-12\]|127\.0\.0\.\[11-12\],c0)")
+    job.wait_for(r"Slurm job \d+ runs on (c0,127\.0\.0\.\[11-12\]|127\.0\.0\.\[11-12\],c0)")
     kill_a_worker_and_the_ps(programs, job)
     assert left(tmp_path) == []
 
@@ -99,7 +99,7 @@ def test_in_an_allocation_tasks_share_nodes_where_they_must(
     where = [first, first, first, second, second] if found[3][1] == second else [first, first, first, first, second]
     assert found == list(zip(["ps:0", *(f"worker:{i}" for i in range(4))], where, strict=True))
     small = within(programs, slurm, tmp_path, "--workers", "4", code="pass", of="-N1 -n2")
-    small.fail("Slurm's job 2 has 1 node with 2 CPUs, and 5 tasks .1 ps, 4 worker. need a CPU each", code=2)
+    small.fail("Slurm job 2 has 1 node with 2 CPUs, and 5 tasks .1 ps, 4 worker. need a CPU each", code=2)
 
 
 def test_nothing_stays_after_a_ctrl_c(slurm: SlurmCluster, programs: Programs, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_somebody_elses_scancel_fails_the_job(slurm: SlurmCluster, programs: Pro
     job.wait_for(r"^\[worker:1\] worker:1")
     slurm.command("scancel", "1")
     assert job.wait() == 128 + signal.SIGTERM, job.output
-    assert "Slurm's job 1 is CANCELLED" in job.stderr
+    assert "Slurm job 1 is CANCELLED" in job.stderr
     programs.expect_none_left()
     assert slurm.jobs() == [], "it does not come back"
 
@@ -142,7 +142,7 @@ def test_somebody_elses_scancel_fails_the_job(slurm: SlurmCluster, programs: Pro
 def test_what_a_job_waits_for_is_said(slurm: SlurmCluster, programs: Programs, tmp_path: Path) -> None:
     slurm.command("sbatch", "--nodes=2", "--exclusive", "--wrap", "sleep 100")
     job = submitted(programs, slurm, tmp_path, code="pass")
-    job.wait_for(r"Slurm's job 2 waits in the queue: PENDING \((Resources|Priority)\)$")
+    job.wait_for(r"Slurm job 2 is in the queue: PENDING \((Resources|Priority)\)$")
     job.interrupt()
     assert job.wait() == 128 + signal.SIGINT, job.output
     assert slurm.jobs() == ["1"]
@@ -166,7 +166,7 @@ def test_a_job_that_is_preempted_resumes_from_its_checkpoint(
         job.wait_for(r"Slurm ends its job 1 here \(SIGUSR1\); putting it back into the queue")
     else:
         slurm.command("scontrol", "requeue", "1")  # as for a job with a higher priority: SIGTERM to all at once
-    job.wait_for(r"Slurm's job 1 waits in the queue: PENDING \(BeginTime\)")
+    job.wait_for(r"Slurm job 1 is in the queue: PENDING \(BeginTime\)")
     slurm.command("scontrol", "update", "JobId=1", "StartTime=now")  # Slurm would let it wait two minutes
     assert re.search(r"digest \w+ at global step 160$", job.succeed(DEADLINE_S), re.M)
     resumed = re.findall(r"resumes from \S+ \(global step (\d+)\)", job.stderr)

@@ -17,7 +17,7 @@ from tests.programs import ROOT
 from trainband.cluster import Task
 from trainband.cluster.resolvers.log_level import FORMAT
 from trainband.errors import ClusterError, YourError
-from trainband.launch.backends.base import Watcher
+from trainband.launch.backend import Watcher
 from trainband.launch.backends.slurm import Slurm
 from trainband.launch.machines.slurm import srun_environment
 from trainband.launch.options import Grace, Restarts
@@ -241,8 +241,8 @@ def test_how_a_job_has_ended_whose_script_has_written_nothing(
 
 REFUSED = [
     (lambda: Slurm(nodes=0), ClusterError, "slurm: nodes must be 1 or more"),
-    (lambda: Slurm(signal="TERM@60"), ClusterError, "TERM is not one of them"),
-    (lambda: Slurm().prepare(request(), Watcher()), YourError, "there is no sbatch on this machine .PATH = /nowhere."),
+    (lambda: Slurm(signal="TERM@60"), ClusterError, "TERM is not allowed"),
+    (lambda: Slurm().prepare(request(), Watcher()), YourError, "sbatch is not on this machine .PATH = /nowhere."),
 ]
 
 

@@ -13,7 +13,7 @@ from tests.programs import ROOT, Program, Programs
 
 from trainband.cluster import Task
 from trainband.errors import ClusterError, YourError
-from trainband.launch.backends.base import Watcher
+from trainband.launch.backend import Watcher
 from trainband.launch.backends.choice import choose, read_options
 from trainband.launch.backends.ssh import Ssh
 from trainband.launch.machines.remote import Host
@@ -28,6 +28,7 @@ config = json.loads(os.environ["TF_CONFIG"])
 task = "{type}:{index}".format(**config["task"])
 secret = open(os.environ["TRAINBAND_SECRET_FILE"]).read()
 print(task, len(secret), os.getcwd(), os.environ.get("TRAVELS"), os.environ.get("STAYS"))
+print("files:", *sorted(os.listdir(os.path.dirname(os.environ["TRAINBAND_SECRET_FILE"]))))
 def wait_forever():
     while True:
         signal.pause()
@@ -69,10 +70,13 @@ def test_tasks_know_who_they_are_and_where_the_files_of_the_job_lie(
     programs: Programs, ssh: str, tmp_path: Path
 ) -> None:
     code = "sys.exit(3 if task == 'worker:1' else wait_forever())"
-    run = job(programs, ssh, tmp_path, code)
+    run = job(programs, ssh, tmp_path, code, "--tls", "auto")
     assert run.wait() == 3, run.output
     for task in ("ps:0", "worker:0", "worker:1"):
         assert re.search(rf"^\[{task}\] {task} [1-9]\d* {tmp_path} yes None$", run.stdout, re.M), run.output
+        own = task.replace(":", "-")
+        files = sorted(("ca.pem", "secret", f"{own}.key", f"{own}.pem"))
+        assert f"[{task}] files: {' '.join(files)}\n" in run.stdout, run.output
     assert "worker:1 failed: exit code 3" in run.stderr
     assert left(tmp_path) == []
 
@@ -124,12 +128,12 @@ def test_files_are_copied_to_hosts_that_do_not_share_them(programs: Programs, ss
 
 
 HOSTFILES = [
-    ("", "hosts names no host"),
-    ("a\na slots=2", r"hosts:2: a stands there twice"),
-    ("a slots=many", r"hosts:1: slots=many is no number"),
-    ("a\nb gpus=2", r"hosts:2: 'gpus=2' cannot be read"),
-    ("a jobs=ps,boss", r"hosts:1: 'boss' is no job"),
-    ("a\nlocalhost", "localhost means another machine on each of the others"),
+    ("", "hosts lists no hosts"),
+    ("a\na slots=2", r"hosts:2: a is listed twice"),
+    ("a slots=many", r"hosts:1: slots=many is not a number"),
+    ("a\nb gpus=2", r"hosts:2: 'gpus=2' is invalid"),
+    ("a jobs=ps,boss", r"hosts:1: 'boss' is not a job"),
+    ("a\nlocalhost", "localhost is a different machine on each host"),
 ]
 
 
@@ -168,19 +172,19 @@ def test_workers_take_slots_and_ps_go_from_host_to_host() -> None:
         "worker:2": "ssh b",
     }
     assert places[WORKER0].name == "10.0.0.1"
-    with pytest.raises(ClusterError, match="4 worker tasks are to run, and the hosts have 3 free slots"):
+    with pytest.raises(ClusterError, match="4 worker tasks need a place, and the hosts have 3 free slots"):
         hosts.place({"worker": 4}, lost=())
     assert placed(hosts.place({"worker": 1}, lost=[places[WORKER0]])) == {"worker:0": "ssh b"}
 
 
 BAD = [
-    ({}, "give -o hostfile=FILE, or -o hosts=a,b"),
+    ({}, "give either -o hostfile=FILE or -o hosts=a,b"),
     ({"hostfile": "/none"}, "the hostfile '/none' cannot be read"),
-    ({"hosts": "a", "sync": True}, "say which, with -o directory=PATH"),
+    ({"hosts": "a", "sync": True}, "give -o directory=PATH"),
     ({"hosts": "nowhere"}, "nowhere cannot run tasks: ssh: connect to host nowhere port 22: No route to host"),
-    ({"hosts": "localhost", "directory": "/none"}, "localhost has no directory /none"),
+    ({"hosts": "localhost", "directory": "/none"}, "lacks the tasks' working directory /none"),
     ({"hosts": "localhost", "python": "/none/python"}, "localhost cannot run tasks: .*name its Python"),
-    ({"hosts": "localhost", "variables": "NONE_SUCH"}, "NONE_SUCH cannot be passed on to the tasks: not set here"),
+    ({"hosts": "localhost", "variables": "NONE_SUCH"}, "NONE_SUCH cannot be passed to the tasks: not set here"),
 ]
 
 

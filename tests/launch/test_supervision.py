@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trainband.cluster.task import Task
+from trainband.cluster.worker_group import WorkerGroup
 from trainband.launch.events import (
     Closed,
     Event,
@@ -35,6 +37,7 @@ from trainband.launch.supervision import (
     Supervision,
     advance,
 )
+from trainband.runtime.input_errors import INPUT_ERROR
 
 PS, CHIEF, WORKER0, WORKER1 = Task("ps", 0), Task("chief", 0), Task("worker", 0), Task("worker", 1)
 GRACE = Grace(ps_s=10.0, stop_s=5.0, kill_s=3.0)
@@ -207,6 +210,16 @@ def test_a_task_that_fails_is_started_again_and_each_time_later() -> None:
     state, todo = _drive(state, (15, Exited(WORKER1, 1)))
     assert todo[0] == Say("worker:1 failed (exit code 1); stopping the others: ps:0, worker:0")
     assert state.verdict == Outcome(kind="failed", exit_code=1, failed=WORKER1, reason="exit code 1")
+
+
+@pytest.mark.parametrize("group", [None, WorkerGroup(tasks=frozenset({WORKER0, WORKER1}), min_workers=2)])
+def test_an_error_that_a_restart_would_repeat_fails_the_job_at_once(group: WorkerGroup | None) -> None:
+    state, _ = _drive(replace(AGAIN, group=group), (1, Exited(WORKER1, INPUT_ERROR)), (6, Tick()))
+    assert state.verdict is not None
+    assert (state.verdict.failed, state.verdict.exit_code) == (WORKER1, INPUT_ERROR)
+    assert not state.restart_at
+    assert state.group_restart is None
+    assert "a restart would fail again" in state.verdict.reason
 
 
 def test_a_task_that_has_run_for_long_has_its_failures_forgotten() -> None:

@@ -10,6 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainband.cluster.task import Task
+from trainband.cluster.worker_group import (
+    CAUSE_WAIT_S,
+    LOST_A_PEER,
+    SIMULTANEOUS_S,
+    WorkerGroup,
+    first_to_fail,
+    most_to_blame,
+)
 from trainband.launch.events import (
     Closed,
     Event,
@@ -32,14 +40,6 @@ from trainband.launch.supervision import (
     Phase,
     Supervision,
     advance,
-)
-from trainband.launch.worker_group import (
-    CAUSE_WAIT_S,
-    LOST_A_PEER,
-    SIMULTANEOUS_S,
-    WorkerGroup,
-    first_to_fail,
-    most_to_blame,
 )
 
 CHIEF, EVALUATOR = Task("chief", 0), Task("evaluator", 0)

@@ -19,8 +19,8 @@ from trainband.errors import ModelError
 from trainband.model.contents import Held, contents_of_blocks, contents_of_state
 from trainband.model.placement import GreedyBytes, PlacementPolicy, RoundRobin, Slice
 from trainband.model.variables import PyTree, Variable, Variables
-from trainband.ps.description import Plan
 from trainband.ps.rules import Async
+from trainband.ps.worker.plan import Plan
 from trainband.spmd.engine import SpmdEngine
 from trainband.strategies import Model, OneDevice
 
@@ -228,14 +228,14 @@ def one_device(optimizer: Any, params: PyTree, restore: CheckpointDirectory | No
 
     of = Model(init=lambda _: jax.tree.map(jnp.asarray, params), loss=loss, optimizer=optimizer)
     replica = OneDevice(say=lambda _: None).start(of, source_of(restore) if restore is not None else None)
-    replica.begin(None)
+    replica.steps.begin(None)
     return replica
 
 
 def save_one(directory: CheckpointDirectory, replica: SpmdEngine) -> Checkpoint:
-    partial = directory.begin(replica.global_step)
-    saving = replica.save(partial, 0)
-    replica.leave_worker_state(1, "")
+    partial = directory.begin(replica.steps.global_step)
+    saving = replica.checkpoints.save(partial, 0)
+    replica.checkpoints.leave_worker_state(1, "")
     assert saving._thread is not None  # noqa: SLF001 - the quickest way to wait for it
     saving._thread.join(20.0)  # noqa: SLF001
     parts = saving.poll()
@@ -263,7 +263,7 @@ def test_from_one_device_to_ps_and_to_other_ps_and_back(
     rounds = [CheckpointDirectory(tmp_path / name, pytest.fail) for name in "abc"]
     first = one_device(optimizer(), params())
     for number in range(STEPS):
-        first.step(gradient_like(params(), number))
+        first.steps.step(gradient_like(params(), number))
     alone = save_one(rounds[0], first)
 
     variables = Variables.of(params())
@@ -278,17 +278,17 @@ def test_from_one_device_to_ps_and_to_other_ps_and_back(
     saved_job(rounds[2], few)
 
     back = one_device(optimizer(), params(), rounds[2])
-    assert back.global_step == STEPS
-    assert raw(back.params()) == raw(first.params())
-    assert raw(back._values.now.optimizer) == raw(first._values.now.optimizer)  # noqa: SLF001 - nobody else shows it
+    assert back.steps.global_step == STEPS
+    assert raw(back.values.params()) == raw(first.values.params())
+    assert raw(back.values._state.now.optimizer) == raw(first.values._state.now.optimizer)  # noqa: SLF001 - nobody else shows it
     if optimizer in GO_ON:  # and they mean the same: the next update is that of one device
         gradient = gradient_like(params(), STEPS)
-        back.step(gradient)
+        back.steps.step(gradient)
         for one in many:
             one.update(gradient)
         after = saved_job(rounds[1], many)
         for (path, *_), leaf, variable in zip(
-            raw(back.params()), jax.tree.leaves(back.params()), variables.trained, strict=True
+            raw(back.values.params()), jax.tree.leaves(back.values.params()), variables.trained, strict=True
         ):
             got = after.read(f"params/{variable.name}")
             np.testing.assert_allclose(np.float64(got), np.float64(leaf), rtol=2e-2, atol=2e-4, err_msg=path)

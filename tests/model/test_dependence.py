@@ -14,8 +14,8 @@ from trainband.errors import ModelError
 from trainband.model.analysis.dependence import Formulas, analyse
 from trainband.model.placement import GreedyBytes
 from trainband.model.variables import Variables
-from trainband.ps.description import Plan
 from trainband.ps.rules import Async
+from trainband.ps.worker.plan import Plan
 
 
 def shaped(*shape: int) -> Any:
@@ -102,6 +102,11 @@ def test_variables_that_are_mixed_are_refused_on_several_ps() -> None:
     Plan.of(Variables.of(PARAMS), clipped, GreedyBytes(), Async(), 1)
     with pytest.raises(ModelError, match=r"hidden/bias, hidden/kernel, out/kernel are mixed.* over 2 ps\. Use one ps"):
         Plan.of(Variables.of(PARAMS), clipped, GreedyBytes(), Async(), 2)
+
+
+def test_an_optimizer_that_asks_for_the_loss_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"missing 3 required.*'value_fn'.*can be a schedule"):
+        Plan.of(Variables.of(PARAMS), optax.lbfgs(), GreedyBytes(), Async(), 1)
 
 
 def test_arithmetic_that_differs_by_dtype_may_still_be_done_by_block() -> None:

@@ -279,7 +279,7 @@ REFUSED: dict[str, tuple[str, Function]] = {
     "sum and mean": ("added to something", lambda p, b: losses(p, b).mean() + losses(p, b).sum()),
     "neighbours in pairs": ("reshape of the batch", lambda p, b: losses(p, b).repeat(2).reshape(2, -1)[0].mean()),
     "sum of bytes": ("reduce_sum over", lambda p, b: jnp.sum(bytes_of(p, b), dtype=jnp.uint8) / len(b["y"])),
-    "own table": ("places", lambda p, b: (losses(p, b) * p["places"][jnp.arange(len(b["y"])), 0]).mean()),
+    "own table": ("positions", lambda p, b: (losses(p, b) * p["places"][jnp.arange(len(b["y"])), 0]).mean()),
     "compared with the mean": (
         "back to the",
         lambda p, b: jnp.tanh(losses(p, b) - losses(p, b).mean()).mean(),
@@ -293,7 +293,7 @@ REFUSED: dict[str, tuple[str, Function]] = {
     "square of the mean": ("of a mean", lambda p, b: losses(p, b).mean() ** 2),
     "product of means": ("mul of a mean", lambda p, b: losses(p, b).mean() * logits(p, b).mean()),
     "deviation": ("back to the examples", lambda p, b: losses(p, b).std()),
-    "places as weights": ("places", lambda p, b: (losses(p, b) * jnp.arange(len(b["y"]))).mean()),
+    "places as weights": ("positions", lambda p, b: (losses(p, b) * jnp.arange(len(b["y"]))).mean()),
     "constant weights": ("constant", lambda p, b: (losses(p, b) * np.linspace(0, 1, len(b["y"]))).mean()),
     "first example": ("slice of the batch", lambda p, b: losses(p, b)[0]),
     "neighbour": ("slice of the batch", lambda p, b: (losses(p, b) * jnp.roll(b["x"][:, 0], 1)).mean()),
@@ -405,6 +405,31 @@ def test_anything_else_is_refused_with_the_reason(name: str) -> None:
     assert wanted in why_not_mean_of_examples(function, PARAMS, BATCH)
 
 
+SURELY_NONE = {
+    "not a scalar",
+    "sum",
+    "count metric",
+    "divided by something",
+    "divided twice",
+    "sum and mean",
+    "one added to a sum",
+    "compared with the mean",
+    "masked",
+    "batch norm",
+    "root of the mean",
+    "square of the mean",
+    "product of means",
+    "deviation",
+}
+"""What is refused because of what it is, not because the analysis knows too little of it."""
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_only_what_surely_is_no_mean_is_warned_of(name: str) -> None:
+    reason = why_not_mean_of_examples(REFUSED[name][1], PARAMS, BATCH, surely=True)
+    assert bool(reason) == (name in SURELY_NONE), reason
+
+
 ALIKE_ALL_THE_SAME = {
     "branch on the size",
     "hard-wired",
@@ -456,4 +481,4 @@ def test_the_two_numbers_of_examples_may_be_those_that_are_used() -> None:
 def test_a_batch_without_examples_is_refused() -> None:
     assert "no array" in why_not_mean_of_examples(lambda p, b: p * b, 1.0, 2.0)
     uneven = (np.zeros(3), np.zeros(4))
-    assert "equal length" in why_not_mean_of_examples(lambda p, b: p * b[0].mean() * b[1].mean(), 1.0, uneven)
+    assert "differ in length" in why_not_mean_of_examples(lambda p, b: p * b[0].mean() * b[1].mean(), 1.0, uneven)

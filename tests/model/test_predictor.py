@@ -84,10 +84,10 @@ def test_a_module_is_in_its_mode_for_evaluations() -> None:
     [
         (
             {"params/kernel": np.ones((3, 1), np.float32)},
-            r"wants kernel float32\[3,2\], and params/kernel is .*\[3,1\]",
+            r"needs kernel float32\[3,2\], but params/kernel is .*\[3,1\]",
         ),
-        ({"params/kern": ONES}, "it has no params/kernel"),
-        ({"params/kernel": ONES, "params/bias": ONES}, "it has params/bias, which of_batch has not"),
+        ({"params/kern": ONES}, "but params/kernel is missing"),
+        ({"params/kernel": ONES, "params/bias": ONES}, "it has params/bias, which of_batch does not have"),
     ],
 )
 def test_a_checkpoint_of_another_model_is_refused(weights: dict[str, Any], words: str) -> None:
@@ -119,7 +119,7 @@ def test_an_example_or_its_shapes_must_be_given() -> None:
     predictor = trainband.Predictor(lambda _, batch: batch["x"])
     with pytest.raises(DataError, match="has no example"):
         predictor.program({"params/w": ONES})
-    with pytest.raises(DataError, match="as many examples each"):
+    with pytest.raises(DataError, match="equally many examples"):
         predictor.program({"params/w": ONES}, example={"x": ONES, "y": ONES[:2]})
     specs = tuple(TensorSpec.parsed(text, "input") for text in ("x:f32[batch,length]", "y:int32[batch]"))
     program = predictor.program({"params/w": ONES}, inputs=specs)
@@ -128,5 +128,19 @@ def test_an_example_or_its_shapes_must_be_given() -> None:
 
 @pytest.mark.parametrize("text", ["float32", "x:y[batch]", "x:float33[batch]", "x:f32[batch,-1]", "x:f32[a b]]"])
 def test_what_is_no_tensor_is_refused(text: str) -> None:
-    with pytest.raises(DataError, match="is no tensor; give name, dtype and shape"):
+    with pytest.raises(DataError, match=r"does not describe a tensor; expected name:dtype\[shape\]"):
         TensorSpec.parsed(text, "input")
+
+
+def test_a_named_input_of_a_function_that_takes_an_array_is_explained() -> None:
+    weights = {"params/w": np.ones((3, 2), np.float32)}
+    spec = TensorSpec.parsed("images:float32[batch,3]", "input")
+    predictor = trainband.Predictor(lambda params, batch: batch @ params["w"])
+    words = r"takes an array, but an input with a name makes the batch a dict, \{'images': array\}; leave the name out "
+    with pytest.raises(ModelError, match=words + r"\(--input float32\[batch,3\]\), .* batch\['images'\]"):
+        predictor.program(weights, inputs=(spec,))
+    trainband.Predictor(lambda params, batch: batch["images"] @ params["w"]).program(weights, inputs=(spec,))
+    predictor.program(weights, inputs=(TensorSpec.parsed("float32[batch,3]", "input"),))
+    other = trainband.Predictor(lambda params, batch: batch["image"] @ params["w"])
+    with pytest.raises(ModelError, match="KeyError"):  # which is no question of the dict
+        other.program(weights, inputs=(spec,))

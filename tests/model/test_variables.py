@@ -143,5 +143,5 @@ def test_what_cannot_be_used_is_refused_by_name(params: Any, words: list[str]) -
     ids=["name", "negative", "overflow", "dtype", "compound"],
 )
 def test_what_another_task_says_of_a_variable_is_checked(name: str, shape: tuple[int, ...], dtype: str) -> None:
-    with pytest.raises(ModelError, match="is no variable"):
+    with pytest.raises(ModelError, match="is not a variable"):
         Variable(name, shape, dtype)

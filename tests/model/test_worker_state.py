@@ -90,7 +90,7 @@ def test_an_entry_that_says_nothing_of_use(tmp_path: Path) -> None:
     checkpoint = committed(tmp_path, {0: of(0)})
     entry = msgspec.structs.replace(checkpoint.manifest.workers["0"], position="{}")
     broken = msgspec.structs.replace(checkpoint.manifest, workers={"0": entry})
-    with pytest.raises(DamagedCheckpoint, match="says nothing of use about worker:0"):
+    with pytest.raises(DamagedCheckpoint, match="has no valid entry for worker:0"):
         read_worker_states(Checkpoint(checkpoint.path, broken))
 
 

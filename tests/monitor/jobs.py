@@ -7,8 +7,9 @@ import random
 from dataclasses import dataclass, field
 
 from trainband.errors import Unreachable
-from trainband.ps.statistics import CheckpointStatus, PsStatus, SliceStatus, VariableStatus, WorkerStatus
-from trainband.wire.replication import NOBODY, ReplicaState, Term
+from trainband.job.checkpoints import CheckpointStatus
+from trainband.job.statistics import PsStatus, SliceStatus, VariableStatus, WorkerStatus
+from trainband.wire.messages.replication import NOBODY, ReplicaState, Term
 
 UPDATES_PER_WORKER = 3.0
 """A second."""
@@ -150,7 +151,7 @@ class SimulatedJob:
           Unreachable: it is silent.
         """
         if number in self.silent:
-            raise Unreachable(f"nobody listens at {self.address(number)}.")
+            raise Unreachable(f"nothing listens at {self.address(number)}.")
         loss = self.loss
         replicas = []
         for shard in range(self.ps):

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from trainband.ps.statistics import CheckpointStatus, PsStatus, SliceStatus, VariableStatus, WorkerStatus
-from trainband.wire.replication import ReplicaState, Term
+from trainband.job.checkpoints import CheckpointStatus
+from trainband.job.statistics import PsStatus, SliceStatus, VariableStatus, WorkerStatus
+from trainband.wire.messages.replication import ReplicaState, Term
 
 
 def worker_status(task: str, presence: str = "live", **changes: Any) -> WorkerStatus:

@@ -8,11 +8,12 @@ import pytest
 from msgspec.structs import replace
 from tests.monitor.jobs import ps_status, replica_state, worker_status
 
+from trainband.job.checkpoints import CheckpointStatus
+from trainband.job.statistics import PsStatus
 from trainband.monitor.alerts import MOST, find_alerts
 from trainband.monitor.assembly import Answer, assemble
 from trainband.monitor.snapshot import JobSnapshot
 from trainband.monitor.timeline import events_between
-from trainband.ps.statistics import CheckpointStatus, PsStatus
 
 START = JobSnapshot(at=0.0, source="10.0.0.0:2222")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from trainband.job.reports import Progress, ShardRow, WorkerRow
 from trainband.monitor.history.changes import changes
-from trainband.spmd.report import Progress, ShardRow, WorkerRow
 
 
 def look(*presences: str, shards: tuple[tuple[str, int, str], ...] = ()) -> Progress:
@@ -22,21 +22,21 @@ CASES: list[tuple[str, Any, Progress, list[str]]] = [
     ("a join", look("live"), look("live", "live"), ["join worker:1 has joined"]),
     ("a death", look("live", "live"), look("live", "lost"), ["death worker:1 was lost"]),
     ("a return", look("live", "lost"), look("live", "live"), ["join worker:1 is back"]),
-    ("an error", look("live", "live"), look("live", "failed"), ["death worker:1 left the job because of an error"]),
+    ("an error", look("live", "live"), look("live", "failed"), ["death worker:1 left the job after an error"]),
     ("an end", look("live", "live"), look("live", "left"), ["leave worker:1 left the job"]),
-    ("asked to end", look("live", "live"), look("live", "preempted"), ["leave worker:1 left the job because it was"]),
+    ("asked to end", look("live", "live"), look("live", "preempted"), ["leave worker:1 left the job when asked to"]),
     ("gone", look("live", "live", "live"), look("live", "live"), ["leave worker:2 is no longer in the job"]),
     (
         "a failover",
         look(shards=(("ps:0", 1, "a"), ("ps:1", 1, "b"))),
         look(shards=(("ps:0", 1, "a"), ("ps:0", 2, "b"))),
-        ["failover ps:0 has shard 1 now, in term 2"],
+        ["failover ps:0 now holds shard 1, in term 2"],
     ),
     (
         "values anew",
         look(shards=(("ps:0", 1, "a"),)),
         look(shards=(("ps:0", 1, "z"),)),
-        ["restart shard 0 has values anew, on ps:0"],
+        ["restart shard 0 was initialised again, on ps:0"],
     ),
 ]
 

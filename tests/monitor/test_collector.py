@@ -9,9 +9,9 @@ import pytest
 from tests.monitor.jobs import SimulatedAsker, SimulatedJob, ps_status
 
 from trainband.errors import Unreachable
+from trainband.job.statistics import PsStatus
 from trainband.monitor.collector import Collector
-from trainband.monitor.feed import MOST_EVENTS, Feed
-from trainband.ps.statistics import PsStatus
+from trainband.monitor.live_feed import MOST_EVENTS, LiveFeed
 
 
 class Watched:
@@ -19,9 +19,12 @@ class Watched:
 
     def __init__(self, job: SimulatedJob, asked_at: int = 0) -> None:
         self.job = job
-        self.feed = Feed(job.address(asked_at))
+        self.feed = LiveFeed(job.address(asked_at))
         self.questions: Counter[str] = Counter()
-        self.collector = Collector(job.address(asked_at), self.feed, connect=self._connect, clock=lambda: self.job.now)
+        # However slow this machine is, each look has its answers.
+        self.collector = Collector(
+            job.address(asked_at), self.feed, connect=self._connect, clock=lambda: self.job.now, wait_s=60.0
+        )
 
     def _connect(self, address: str) -> SimulatedAsker:
         asker, questions = SimulatedAsker(self.job, address), self.questions
@@ -118,7 +121,7 @@ def test_a_job_that_begins_late_ends_and_is_followed_by_another(watch: Watch) ->
     watched.looks(2)
     waiting = watched.feed.snapshot
     assert waiting.state == "waiting"
-    assert "nobody listens" in waiting.reason
+    assert "nothing listens" in waiting.reason
     job.silent.clear()
     watched.looks(8)
     states = [watched.feed.snapshot.state]
@@ -136,7 +139,7 @@ def test_a_job_that_begins_late_ends_and_is_followed_by_another(watch: Watch) ->
 
 
 def test_another_task_at_the_address_of_a_ps_is_not_taken_for_it() -> None:
-    feed = Feed("a:1")
+    feed = LiveFeed("a:1")
 
     class Asker:
         def __init__(self, address: str) -> None:

@@ -8,10 +8,10 @@ import pytest
 from tests.monitor.test_page_app import got
 
 from trainband.monitor.directory_source import QUIET_S, DirectorySource, snapshot_of
-from trainband.monitor.feed import Curve, Feed, Run
 from trainband.monitor.history.file import HistoryFile
 from trainband.monitor.history.read import newest_start
 from trainband.monitor.history.schema import EVENT, FOLDER, Row, next_start
+from trainband.monitor.live_feed import Curve, LiveFeed, Run
 from trainband.monitor.page.app import make_app
 
 BEGAN = 1_800_000_000.0
@@ -39,7 +39,7 @@ def test_a_run_that_goes_on_beside_one_that_is_over(tmp_path: Path) -> None:
     write(tmp_path / FOLDER, 0, ended=True).close()
     going = write(tmp_path / FOLDER, 1, ended=False)
     now = BEGAN + 1000 + 101
-    feed = Feed(str(tmp_path))
+    feed = LiveFeed(str(tmp_path))
     source = DirectorySource(tmp_path, feed, alone=True, clock=lambda: now)
     source.look()
     assert [(run.name, run.steps, run.reason) for run in feed.runs] == [
@@ -88,7 +88,7 @@ def test_a_job_that_resumes_from_a_checkpoint_is_where_that_was(tmp_path: Path) 
     )
     again = HistoryFile(folder, start)
     again.append([Row(now, 300, f"{EVENT}start", 900.0, "resumes"), Row(now, 300, f"{EVENT}restore", None, "resumes")])
-    feed = Feed(str(tmp_path))
+    feed = LiveFeed(str(tmp_path))
     source = DirectorySource(tmp_path, feed, alone=True, clock=lambda: now)
     source.look()
     steps = [feed.snapshot.global_step]
@@ -102,7 +102,7 @@ def test_a_job_that_resumes_from_a_checkpoint_is_where_that_was(tmp_path: Path) 
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_job_that_its_launcher_knows_runs_until_it_says_so(tmp_path: Path, ended: bool) -> None:
     write(tmp_path / FOLDER, 0, ended=ended).close()  # a script may begin another training, or be killed
-    feed = Feed("a job")
+    feed = LiveFeed("a job")
     now = BEGAN + 101
     source = DirectorySource(tmp_path, feed, alone=True, lives=True, clock=lambda: now)
     source.look()
@@ -123,8 +123,8 @@ def test_a_file_that_was_cut_off_is_shown_as_far_as_it_goes(tmp_path: Path) -> N
     path = file.path
     path.write_bytes(path.read_bytes()[:-60])
     (tmp_path / FOLDER / "000001-20270101T000000.000000Z-x.arrows").write_bytes(b"no history at all")
-    feed = Feed(str(tmp_path))
+    feed = LiveFeed(str(tmp_path))
     DirectorySource(tmp_path, feed, alone=True, clock=lambda: BEGAN + 1000).look()
     assert feed.snapshot.global_step == 500
     assert feed.snapshot.state == "ended"
-    assert any("left out" in note for note in feed.notes), feed.notes
+    assert any("skipped" in note for note in feed.notes), feed.notes

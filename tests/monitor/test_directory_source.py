@@ -11,12 +11,12 @@ from tests.monitor.test_page_app import got
 from trainband.checkpoint.directory import CheckpointDirectory
 from trainband.errors import CheckpointError, YourError
 from trainband.monitor.directory_source import DirectorySource
-from trainband.monitor.feed import Feed
+from trainband.monitor.live_feed import LiveFeed
 from trainband.monitor.page.app import make_app
 
 
-def watched(path: Path, *, alone: bool = True) -> tuple[Feed, DirectorySource]:
-    feed = Feed(str(path))
+def watched(path: Path, *, alone: bool = True) -> tuple[LiveFeed, DirectorySource]:
+    feed = LiveFeed(str(path))
     source = DirectorySource(path, feed, alone=alone)
     source.look()
     return feed, source
@@ -60,5 +60,5 @@ def test_new_and_damaged_checkpoints_are_seen(tmp_path: Path) -> None:
 
 
 def test_there_must_be_a_directory(tmp_path: Path) -> None:
-    with pytest.raises(YourError, match="is no directory"):
-        DirectorySource(tmp_path / "nowhere", Feed("x"), alone=True)
+    with pytest.raises(YourError, match="is not a directory"):
+        DirectorySource(tmp_path / "nowhere", LiveFeed("x"), alone=True)

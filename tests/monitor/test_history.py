@@ -112,7 +112,7 @@ def test_two_runs_in_one_directory(tmp_path: Path) -> None:
     assert history.series("loss").value.tolist() == [9.0] * 3
     assert history.series("loss", run=1).value.tolist() == [1.0] * 5
     assert len(history.left_out) == 0
-    with pytest.raises(YourError, match="has the runs 1 to 2, and no run 3"):
+    with pytest.raises(YourError, match="has runs 1 to 2, not run 3"):
         history.series("loss", run=3)
     with pytest.raises(YourError, match=r"run 2 of .* has no series 'lost'; it has loss"):
         history.series("lost")

@@ -24,7 +24,7 @@ def test_of_a_training_with_validation(tmp_path: Path) -> None:
     kinds = [event.kind for event in history.events]
     assert (kinds[0], kinds[-1]) == ("start", "end")
     assert kinds.count("checkpoint") >= 2
-    assert history.runs[0].reason == "the job has made the updates that were asked for"
+    assert history.runs[0].reason == "the job has made the requested updates"
     assert history.series("loss").global_step[-1] == 6
     # A second training of the script, and the script again, belong to the same run.
     made.fit([ONES], 2, checkpoint_dir=tmp_path)
@@ -69,7 +69,7 @@ def test_a_launcher_with_a_page_is_told_where_it_is(tmp_path: Path, monkeypatch:
     said: list[str] = []
     mean_model(say=said.append, history=False).fit([ONES], 3, checkpoint_dir=tmp_path / "others")
     assert [line.partition("(")[0] for line in said if "launcher" in line] == [
-        f"WARNING: the launcher cannot be told of {page / 'gone'} for its page "
+        f"WARNING: could not tell the launcher of {page / 'gone'} for its page "
     ]
 
 

@@ -18,10 +18,10 @@ from trainband.errors import PeerError, YourError
 from trainband.launch import ReservedPorts
 from trainband.monitor import live_values
 from trainband.monitor.collector import Collector
-from trainband.monitor.feed import Feed
+from trainband.monitor.live_feed import LiveFeed
 from trainband.monitor.live_values import LiveValues
 from trainband.monitor.snapshot import JobSnapshot
-from trainband.ps.server.server import Server
+from trainband.ps.server import Server
 from trainband.ps.worker.client import JobClient
 from trainband.wire.network import Network
 
@@ -44,17 +44,17 @@ def snapshot() -> Iterator[JobSnapshot]:
         client = JobClient(cluster, plan, transport=Network(), timeouts=FAST, say=lambda _: None)
         try:
             now = client.join(lambda: blocks_of(plan, PARAMS))
-            client.begin(1, 3)
+            client.training.begin(1, 3)
             gradient = blocks_of(plan, {name: np.ones_like(value) for name, value in PARAMS.items()})
-            now = client.push(gradient, now.versions, loss=0.1, examples=1, finite=True)
-            feed = Feed(ports.addresses[0])
+            now = client.exchanger.push(gradient, now.versions, loss=0.1, examples=1, finite=True)
+            feed = LiveFeed(ports.addresses[0])
             collector = Collector(ports.addresses[0], feed)
             while len(feed.snapshot.ps) < 2 or not all(ps.up for ps in feed.snapshot.ps):
                 collector.look()
             collector.close()
             yield feed.snapshot
             while not now.done:
-                now = client.push(gradient, now.versions, loss=0.1, examples=1, finite=True)
+                now = client.exchanger.push(gradient, now.versions, loss=0.1, examples=1, finite=True)
         finally:
             client.leave()
             assert {one.result(20.0) for one in served} == {"the job is complete"}
@@ -72,8 +72,8 @@ def test_they_are_those_of_the_last_update(snapshot: JobSnapshot, monkeypatch: p
     with pytest.raises(YourError, match="no variable 'else'"):
         values.summary("else")
     gone = replace(snapshot, ps=tuple(replace(ps, address="127.0.0.1:1") for ps in snapshot.ps))
-    with pytest.raises(PeerError, match="nobody listens at 127"):
+    with pytest.raises(PeerError, match="nothing listens at 127"):
         LiveValues(lambda: gone, lambda: credentials_for(snapshot.source)).summary("large")
     monkeypatch.setattr(live_values, "MOST_BYTES", 10)
-    with pytest.raises(YourError, match="large has 48 B, and at most 10 B are read"):
+    with pytest.raises(YourError, match="large has 48 B, but at most 10 B are read"):
         values.summary("large")

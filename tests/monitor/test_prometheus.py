@@ -9,14 +9,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.monitor.prometheus_tools import promtool
 from tests.monitor.ps_statuses import ps_status, worker_status
 
+from trainband.job.checkpoints import CheckpointStatus
+from trainband.job.reports import TaskStatistics
 from trainband.monitor.prometheus import job_exposition, worker_families
 from trainband.ps.metrics import ps_families
-from trainband.ps.statistics import CheckpointStatus
 from trainband.runtime.exposition import exposition
 from trainband.runtime.process_metrics import process_families
-from trainband.spmd.report import TaskStatistics
-from trainband.wire.messages import UNLIMITED
-from trainband.wire.replication import ReplicaState, Term
+from trainband.wire.messages.calls import UNLIMITED
+from trainband.wire.messages.replication import ReplicaState, Term
 
 TRAINING = TaskStatistics(
     task="worker:0",
@@ -34,8 +34,8 @@ TRAINING = TaskStatistics(
     device_memory_limit_bytes=64,
 )
 PAGES = {
-    "ps": exposition([*process_families((("task", "ps:0"),)), *ps_families([ps_status()])]),
-    "worker": exposition([*process_families((("task", "worker:0"),)), *worker_families(TRAINING)]),
+    "ps": exposition([*process_families("ps:0"), *ps_families([ps_status()])]),
+    "worker": exposition([*process_families("worker:0"), *worker_families(TRAINING)]),
     "job": job_exposition([ps_status(), ps_status("ps:1")]),
     "a job that is away": job_exposition([]),
 }

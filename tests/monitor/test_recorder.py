@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 import trainband
+from trainband.job.reports import Progress, StepReport, WorkerRow
 from trainband.monitor.history import History
+from trainband.monitor.history import events as events_module
 from trainband.monitor.history import recorder as recorder_module
 from trainband.monitor.history.curves import spacing
 from trainband.monitor.history.recorder import Recorder
+from trainband.monitor.history.rows import TrainingStart
 from trainband.runtime import SYSTEM
-from trainband.spmd.report import Progress, StepReport, WorkerRow
 
 WALL = 1_800_000_000.0
 
@@ -86,7 +88,8 @@ def record(
     **changes: Any,
 ) -> Recorder:
     about: dict[str, Any] = {"task": "worker:0", "job": "a", "global_step": 0, "resumed": False}
-    return Recorder(directory, source, say, runtime=runtime, wall=runtime.wall, **{**about, **changes})  # type: ignore[arg-type]
+    start = TrainingStart(**{**about, **changes})
+    return Recorder(directory, source, say, start, runtime=runtime, wall=runtime.wall)  # type: ignore[arg-type]
 
 
 def report(step: int, loss: Any = 1.0, **more: Any) -> StepReport:
@@ -100,7 +103,7 @@ def test_an_hour(tmp_path: Path) -> None:
         nonlocal step
         for _ in range(3):
             step += 1
-            recorder.note(report(step, float(step), metrics={"accuracy": np.float32(0.5)}))
+            recorder.rows.note(report(step, float(step), metrics={"accuracy": np.float32(0.5)}))
 
     def look() -> Progress:
         rows = tuple(WorkerRow(f"worker:{i}", "live", 2.0, 0.5, 1.0, memory_bytes=10**9 * i) for i in range(2))
@@ -140,7 +143,7 @@ def test_a_run_that_was_resumed_is_as_old_as_it_was(tmp_path: Path) -> None:
     def train(_: float) -> None:
         nonlocal step
         step += 1
-        again.note(report(step))
+        again.rows.note(report(step))
 
     later.at_look = train
     again = record(tmp_path, later, job="b", resumed=True)
@@ -162,11 +165,11 @@ def given(tmp_path: Path, give: Callable[[Recorder], object], reason: str | None
 
 def test_a_short_training_has_all_its_figures(tmp_path: Path) -> None:
     def give(recorder: Recorder) -> None:
-        recorder.note(
+        recorder.rows.note(
             report(2, known=[(1, 3.0), (2, 1.0)], metrics={"loss": 9.0, "event/x": 7, "outputs": {"a": np.ones(1)}})
         )
-        recorder.note_values({"validation/loss": np.float32(0.5), "an array": np.zeros(3)}, 2)
-        recorder.event("checkpoint", "in 0.1 s", value=84.0, global_step=2)
+        recorder.rows.note_values({"validation/loss": np.float32(0.5), "an array": np.zeros(3)}, 2)
+        recorder.rows.event("checkpoint", "in 0.1 s", value=84.0, global_step=2)
 
     history = given(tmp_path, give)
     assert {name: history.series(name).value.tolist() for name in history.names} == {
@@ -184,9 +187,9 @@ def test_a_short_training_has_all_its_figures(tmp_path: Path) -> None:
 
 def test_losses_that_are_no_numbers_and_refusals_are_told(tmp_path: Path) -> None:
     def give(recorder: Recorder) -> None:
-        recorder.note(report(1, float("inf")))
-        recorder.note(report(1, 2.0, refusal="a ps has refused it", applied=False))
-        recorder.note(report(2, 4.0, steps=0))  # of none
+        recorder.rows.note(report(1, float("inf")))
+        recorder.rows.note(report(1, 2.0, refusal="a ps has refused it", applied=False))
+        recorder.rows.note(report(2, 4.0, steps=0))  # of none
 
     history = given(tmp_path, give)
     assert history.series("loss").value.tolist() == [2.0]
@@ -198,7 +201,7 @@ def test_losses_that_are_no_numbers_and_refusals_are_told(tmp_path: Path) -> Non
 def test_steps_that_a_ps_has_lost(tmp_path: Path) -> None:
     def give(recorder: Recorder) -> None:
         for step in (1, 2, 3, 4, 2, 3):
-            recorder.note(report(step, 10.0 if step == 4 else 1.0))
+            recorder.rows.note(report(step, 10.0 if step == 4 else 1.0))
 
     history = given(tmp_path, give)
     restored = next(event for event in history.events if event.kind == "restore")
@@ -220,7 +223,7 @@ class Computing:
 
 
 def test_a_metric_that_is_still_computed_is_not_waited_for(tmp_path: Path) -> None:
-    history = given(tmp_path, lambda recorder: recorder.note(report(1, metrics={"accuracy": Computing()})))
+    history = given(tmp_path, lambda recorder: recorder.rows.note(report(1, metrics={"accuracy": Computing()})))
     assert history.names == ("loss",)
 
 
@@ -239,22 +242,22 @@ class Failed:
 
 def test_a_step_that_has_failed_is_left_out(tmp_path: Path) -> None:
     def give(recorder: Recorder) -> None:
-        recorder.note(report(1, known=[(1, 3.0), (2, Failed())], metrics={"accuracy": Failed()}))
+        recorder.rows.note(report(1, known=[(1, 3.0), (2, Failed())], metrics={"accuracy": Failed()}))
 
     history = given(tmp_path, give)
     assert {name: history.series(name).value.tolist() for name in history.names} == {"loss": [3.0]}
 
 
 def test_events_are_bounded_and_the_end_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module, "MOST_EVENTS", 10)
+    monkeypatch.setattr(events_module, "MOST_EVENTS", 10)
 
     def give(recorder: Recorder) -> None:
         for i in range(50):
-            recorder.event("join", f"worker:{i} is back")
+            recorder.rows.event("join", f"worker:{i} is back")
 
     events = given(tmp_path, give).events
     assert [event.kind for event in events] == ["start", *["join"] * 8, "limit", "end"]
-    assert events[-2].text == "the events after the first 10 of this file are left out"
+    assert events[-2].text == "the events after the first 10 of this file are omitted"
 
 
 def test_a_directory_that_takes_nothing_is_said_once(tmp_path: Path) -> None:
@@ -263,10 +266,10 @@ def test_a_directory_that_takes_nothing_is_said_once(tmp_path: Path) -> None:
     runtime = Played(0.0)
     recorder = record(tmp_path, runtime, say=said.append)
     runtime.work()
-    recorder.note(report(1))
+    recorder.rows.note(report(1))
     recorder.close("done")
     (line,) = said
-    assert line.startswith(f"WARNING: no history can be written into {tmp_path / 'history'} (Not a directory)")
+    assert line.startswith(f"WARNING: could not write a history to {tmp_path / 'history'} (Not a directory)")
 
 
 @pytest.mark.smoke
@@ -276,12 +279,9 @@ def test_with_a_thread_of_its_own(tmp_path: Path) -> None:
         tmp_path,
         lambda: looked.set(),
         pytest.fail,
-        task="local",
-        job="a",
-        global_step=0,
-        resumed=False,
+        TrainingStart(task="local", job="a", global_step=0, resumed=False),
     )
-    recorder.note(report(1))
+    recorder.rows.note(report(1))
     assert looked.wait(10.0)
     recorder.close("done")
     recorder.close("again")

@@ -8,15 +8,15 @@ from tests.monitor.jobs import SimulatedAsker, SimulatedJob
 
 from trainband.cli.top import keys_in
 from trainband.monitor.collector import Collector
-from trainband.monitor.feed import Feed
+from trainband.monitor.live_feed import LiveFeed
 from trainband.monitor.terminal import View, pressed, screen, sorted_workers, sparkline
 
 
 @pytest.fixture(scope="module")
-def feed() -> Feed:
+def feed() -> LiveFeed:
     """Of a job of 100 workers, one of which is stuck."""
     job = SimulatedJob(workers=100, ps=3, stuck={50}, names=("\x1b[2Jname",))
-    feed = Feed(job.address(0))
+    feed = LiveFeed(job.address(0))
     collector = Collector(job.address(0), feed, connect=lambda a: SimulatedAsker(job, a), clock=lambda: job.now)
     for _ in range(5):
         job.advance()
@@ -25,7 +25,7 @@ def feed() -> Feed:
     return feed
 
 
-def drawn(feed: Feed, view: View, width: int = 100, height: int = 30) -> list[str]:
+def drawn(feed: LiveFeed, view: View, width: int = 100, height: int = 30) -> list[str]:
     console = Console(width=width, height=height, force_terminal=True, color_system=None)
     with console.capture() as capture:
         console.print(screen(feed, view, width, height).picture)
@@ -34,20 +34,20 @@ def drawn(feed: Feed, view: View, width: int = 100, height: int = 30) -> list[st
 
 @pytest.mark.smoke
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (200, 60)])
-def test_a_screen_fits_and_has_the_figures(feed: Feed, width: int, height: int) -> None:
+def test_a_screen_fits_and_has_the_figures(feed: LiveFeed, width: int, height: int) -> None:
     for tab in ("workers", "servers", "events"):
         lines = drawn(feed, View(tab=tab), width, height)
         assert len(lines) == height
         assert max(map(len, lines)) <= width
         text = "\n".join(lines)
         assert f"{feed.snapshot.global_step:,}/100,000" in text
-        assert "worker:50 lives, but has pushed nothing for 21 s" in text
+        assert "worker:50 is alive but has pushed nothing for 21 s" in text
     workers = "\n".join(drawn(feed, View(), width, height))
     assert "worker:0 ★" in workers
     assert ("2.1 GB + 41.3 GB" in workers, "NVIDIA H100 80GB HBM3" in workers) == (width > 105, width > 123)
 
 
-def test_keys_move_sort_filter_and_end(feed: Feed) -> None:
+def test_keys_move_sort_filter_and_end(feed: LiveFeed) -> None:
     view, page = View(), 20
 
     def press(*keys: str) -> View:

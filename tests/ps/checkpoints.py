@@ -11,14 +11,14 @@ from typing import Any
 from tests.ps.plans import blocks_of
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Manifest, Part
+from trainband.job.checkpoints import RestoreFrom
 from trainband.model.variables import PyTree
-from trainband.ps.description import Plan
-from trainband.ps.server.allowed_directories import AllowedDirectories
-from trainband.ps.server.program import CompiledProgram
-from trainband.ps.server.saver import ShardSaver
-from trainband.ps.server.shard import Shard
-from trainband.ps.worker.checkpointing import RestoreFrom
-from trainband.wire import messages as m
+from trainband.ps.program.compiled_program import CompiledProgram
+from trainband.ps.shard.allowed_directories import AllowedDirectories
+from trainband.ps.shard.saver import ShardSaver
+from trainband.ps.shard.shard import Shard
+from trainband.ps.worker.plan import Plan
+from trainband.wire.messages import calls as m
 
 WAIT_S = 20.0
 """For what takes milliseconds."""

@@ -19,11 +19,11 @@ from jaxlib.mlir.dialects import stablehlo
 from tests.ps.plans import plan_of
 
 from trainband.errors import ProtocolError, Refused
-from trainband.ps.description import Plan
-from trainband.ps.server.program import UpdateProgram
-from trainband.ps.server.programs.checker import ProgramChecker
-from trainband.ps.server.programs.limits import ProgramLimits
-from trainband.ps.server.programs.signature import Signature
+from trainband.ps.program.check.checker import ProgramChecker
+from trainband.ps.program.limits import ProgramLimits
+from trainband.ps.program.signature import Signature
+from trainband.ps.program.update_program import UpdateProgram
+from trainband.ps.worker.plan import Plan
 
 SIZE = 8
 VECTOR = f"tensor<{SIZE}xf32>"
@@ -73,11 +73,16 @@ def of_text(body: str, functions: str = "") -> UpdateProgram:
 def of_module(text: str) -> UpdateProgram:
     """`honest`, but its update has this module."""
     program = honest()
+    return replace(program, update=with_module(program.update, text))
+
+
+def with_module(function: bytes, text: str) -> bytes:
+    """An exported function, but with this module."""
     with mlir.make_ir_context():
         module = ir.Module.parse(text)
         data = _jax.mlir.serialize_portable_artifact(module, stablehlo.get_current_version(), False)
-    exported = export.deserialize(bytearray(program.update))
-    return replace(program, update=bytes(replace(exported, mlir_module_serialized=data).serialize()))
+    exported = export.deserialize(bytearray(function))
+    return bytes(replace(exported, mlir_module_serialized=data).serialize())
 
 
 def of_function(update: Callable[[jax.Array, jax.Array], Any]) -> UpdateProgram:
@@ -96,7 +101,13 @@ def mutated(program: UpdateProgram, seed: int) -> UpdateProgram:
     """`program` with a few bytes of one of its functions changed, cut out or repeated."""
     dice = random.Random(seed)
     part = dice.choice(("initialise", "update", "update", "update"))
-    data = bytearray(getattr(program, part))
+    changed = mutated_bytes(getattr(program, part), dice)
+    return replace(program, initialise=changed) if part == "initialise" else replace(program, update=changed)
+
+
+def mutated_bytes(given: bytes, dice: random.Random) -> bytes:
+    """The same bytes, but for a few that are changed, cut out or repeated."""
+    data = bytearray(given)
     for _ in range(dice.choice((1, 1, 2, 4, 16))):
         at = dice.randrange(len(data))
         match dice.randrange(4):
@@ -108,8 +119,7 @@ def mutated(program: UpdateProgram, seed: int) -> UpdateProgram:
                 del data[at : at + dice.randrange(1, 9)]
             case _:
                 data[at:at] = data[at : at + dice.randrange(1, 9)]
-    changed = bytes(data)
-    return replace(program, initialise=changed) if part == "initialise" else replace(program, update=changed)
+    return bytes(data)
 
 
 def mutate_and_check(data: bytes, program: UpdateProgram, trained: tuple[bool, ...], checker: ProgramChecker) -> bool:

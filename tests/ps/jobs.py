@@ -19,12 +19,13 @@ from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import StreamClosed
 from trainband.model.placement import PlacementPolicy
 from trainband.model.variables import PyTree
-from trainband.ps.description import Plan
-from trainband.ps.server.service import ParameterService
+from trainband.ps.service.service import ParameterService
 from trainband.ps.worker.client import JobClient
-from trainband.wire import messages as m
-from trainband.wire.codec import decode_any
-from trainband.wire.memory import MemoryTransport
+from trainband.ps.worker.plan import Plan
+from trainband.runtime import SYSTEM, Runtime
+from trainband.wire.memory.transport import MemoryTransport
+from trainband.wire.messages import calls as m
+from trainband.wire.messages.codec import decode_any
 from trainband.wire.transport import Bytes, Frame, Listener, Timeouts
 
 FAST = Timeouts(connect_s=5.0, call_s=10.0, stall_s=10.0, heartbeat_s=0.05, lease_s=8.0, start_s=20.0, grace_s=2.0)
@@ -68,6 +69,8 @@ class Job:
     workers: int = 1
     timeouts: Timeouts = FAST
     transport: MemoryTransport = field(default_factory=MemoryTransport)
+    runtime: Runtime = SYSTEM
+    """Of all tasks."""
     said: list[str] = field(default_factory=list)
     """What the ps have said."""
     heard: list[str] = field(default_factory=list)
@@ -99,10 +102,11 @@ class Job:
             say=self.said.append,
             incarnation=f"life {len(self.services)}",
             transport=self.transport,
+            runtime=self.runtime,
         )
         self.services.append(service)
         self.listeners.append(self.transport.listen(cluster.address, service, self.timeouts))
-        self.running.append(in_thread(service.run, f"ps{index}"))
+        self.running.append(in_thread(service.lifecycle.run, f"ps{index}"))
 
     def client(self, plan: Plan, worker: int, **arguments: Any) -> JobClient:
         """A worker that has not joined yet."""
@@ -111,6 +115,7 @@ class Job:
             plan,
             transport=self.transport,
             timeouts=arguments.pop("timeouts", self.timeouts),
+            runtime=arguments.pop("runtime", self.runtime),
             say=self.heard.append,
             **arguments,
         )
@@ -204,7 +209,7 @@ class Script:
 
 
 def _encode(record: Any) -> bytes:
-    from trainband.wire.codec import encode
+    from trainband.wire.messages.codec import encode
 
     return encode(record)
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from trainband.model.placement import GreedyBytes, PlacementPolicy
 from trainband.model.variables import PyTree, Variables
-from trainband.ps.description import Plan
 from trainband.ps.rules import Async, UpdateRule
+from trainband.ps.worker.plan import JobSettings, Plan
 
 
 def small_params() -> PyTree:
@@ -45,7 +45,8 @@ def plan_of(
     standbys: int = 0,
 ) -> Plan:
     """The plan of a job with these params."""
-    return Plan.of(Variables.of(params), optimizer, policy or GreedyBytes(), rule or Async(), ps, standbys=standbys)
+    settings = JobSettings(standbys=standbys)
+    return Plan.of(Variables.of(params), optimizer, policy or GreedyBytes(), rule or Async(), ps, settings)
 
 
 def blocks_of(plan: Plan, tree: PyTree) -> tuple[tuple[NDArray[Any], ...], ...]:

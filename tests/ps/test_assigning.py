@@ -37,12 +37,12 @@ def test_what_is_assigned_counts_at_once_and_is_no_update(make: Callable[..., Jo
     job = make(ps=2, workers=2 - standby, timeouts=FAST)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 10)
+    client.training.await_begin(1, 10)
     wait_until(lambda: standbys(job.said) == 2 * standby, "the standbys")
     first = next(iter(PARAMS))
     wanted = {name: 7.0 if name == first else PARAMS[name] + 7.0 for name in PARAMS}
     # The other worker, for whom an update would wait, has not come.
-    now = client.assign(blocks_of(plan, GIVEN), numbers(plan, first))
+    now = client.exchanger.assign(blocks_of(plan, GIVEN), numbers(plan, first))
     for moved in range(1 + standby):
         if moved:
             kill_ps(job, 0)
@@ -58,4 +58,4 @@ def test_a_slice_that_is_not_there_is_refused(make: Callable[..., Job]) -> None:
     client = make(ps=1, workers=1, timeouts=FAST).client(plan, 0)
     client.join(first_values(plan, PARAMS))
     with pytest.raises(Refused, match="assigned to another one"):
-        client.assign(blocks_of(plan, GIVEN), [([99], [])])
+        client.exchanger.assign(blocks_of(plan, GIVEN), [([99], [])])

@@ -13,7 +13,7 @@ from trainband.ps.rules import Async, Sync
 from trainband.ps.rules.base import Begin, Join, Leave, Push, RuleError, RuleState
 from trainband.ps.rules.registry import check_rule_state, rule_of
 from trainband.ps.rules.synchronous import SyncState
-from trainband.wire.workload import Workload
+from trainband.wire.messages.workload import Workload
 
 USUAL, PART = 16, 8
 """Parts of a worker's usual batch, and examples in a part."""
@@ -119,9 +119,9 @@ def test_a_worker_too_slow_for_one_part_has_one_all_the_same() -> None:
 @pytest.mark.parametrize(
     ("workload", "words"),
     [
-        (None, "a push of worker number 1 does not say what it took to compute"),
-        (Workload(1.0, 16, 16, 4), "worker number 1 has steps of 16 x 4 examples and others of 16 x 8"),
-        (Workload(1.0, 8, 8, 8), "worker number 1 has steps of 8 x 8 examples and others of 16 x 8"),
+        (None, "a push from worker number 1 has no workload"),
+        (Workload(1.0, 16, 16, 4), "worker number 1 has steps of 16 x 4 examples, the others of 16 x 8"),
+        (Workload(1.0, 8, 8, 8), "worker number 1 has steps of 8 x 8 examples, the others of 16 x 8"),
     ],
 )
 def test_a_push_that_cannot_be_counted_is_refused(workload: Workload | None, words: str) -> None:
@@ -148,12 +148,12 @@ def test_the_state_travels_to_a_standby() -> None:
 def test_what_cannot_be_asked_for() -> None:
     with pytest.raises(ValueError, match=r"Sync\.balance must be 'speed' or None, got 'fast'"):
         Sync(balance="fast")
-    with pytest.raises(ValueError, match="balance='speed' cannot go with backups=1"):
+    with pytest.raises(ValueError, match="balance='speed' cannot be combined with backups=1"):
         Sync(balance="speed", backups=1)
-    with pytest.raises(ValueError, match="balance='speed' cannot go with aggregate=2"):
+    with pytest.raises(ValueError, match="balance='speed' cannot be combined with aggregate=2"):
         Sync(balance="speed", aggregate=2)
     assert rule_of({**Sync(balance="speed").settings()}) == Sync(balance="speed")
     assert "balance" not in Sync().settings()  # tasks of an earlier version know the others
-    with pytest.raises(Refused, match="cannot have the setting"):
+    with pytest.raises(Refused, match="does not accept"):
         rule_of({"name": "async", "staleness_scale": "speed"})
     assert rule_of({**Async().settings()}) == Async()

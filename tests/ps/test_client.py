@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import optax
 import pytest
-from tests.ps.jobs import FAST, PARAMS, Job, first_values, gradient_of, in_thread, kill, sgd_plan, spec_of
+from tests.ps.jobs import FAST, PARAMS, FakeClock, Job, first_values, gradient_of, in_thread, kill, sgd_plan, spec_of
 from tests.ps.plans import plan_of, tree_of
 
 from trainband.cluster import Cluster, Task
-from trainband.data.leases import LeaseRequest, SourceSettings
+from trainband.data.leases import LeaseRequest
+from trainband.data.pieces import SourceSettings
 from trainband.errors import (
     DeadlineExceeded,
     ModelMismatch,
+    NoTaskListens,
     PeerError,
     Refused,
     ResourceExhausted,
@@ -26,18 +28,19 @@ from trainband.errors import (
     UnknownHost,
     Unreachable,
 )
+from trainband.job.checkpoints import RestoreFrom
 from trainband.model.placement import RoundRobin
-from trainband.ps.description import Plan
 from trainband.ps.rules import Sync
-from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
+from trainband.ps.worker.plan import Plan
+from trainband.ps.worker.shard_finder import ShardFinder
 from trainband.runtime import SystemRuntime, Thread
 from trainband.runtime.signals import PREEMPTED
 from trainband.runtime.step_times import PARTS
-from trainband.wire import messages as m
-from trainband.wire.codec import decode, encode
-from trainband.wire.memory import MemoryTransport
+from trainband.wire.memory.transport import MemoryTransport
+from trainband.wire.messages import calls as m
+from trainband.wire.messages.codec import decode, encode
 from trainband.wire.transport import ANYBODY, Caller, Frame, Stream, Timeouts
 
 SLICED = RoundRobin(max_slice_bytes=16)
@@ -70,7 +73,7 @@ def train(client: JobClient, plan: Plan, now: Exchange, value: float) -> tuple[E
     """Pushes one gradient again and again until the job is done; the last answer, and how many were applied."""
     applied = 0
     while not now.done:
-        now = client.push(gradient_of(plan, value), now.versions, loss=value, examples=8, finite=True)
+        now = client.exchanger.push(gradient_of(plan, value), now.versions, loss=value, examples=8, finite=True)
         applied += now.applied
     return now, applied
 
@@ -80,10 +83,10 @@ def worker(job: Job, plan: Plan, index: int, steps: int) -> tuple[Any, int]:
     client = job.client(plan, index)
     client.join(first_values(plan, PARAMS))
     if index == 0:
-        client.begin(1, steps)
-    client.await_begin(1)
-    _, applied = train(client, plan, client.pull(), float(index + 1))
-    final = client.pull()
+        client.training.begin(1, steps)
+    client.training.await_begin(1)
+    _, applied = train(client, plan, client.exchanger.pull(), float(index + 1))
+    final = client.exchanger.pull()
     client.leave()
     return tree_of(plan, final.params), applied
 
@@ -115,12 +118,12 @@ def test_one_worker_is_a_sequential_replay(make: Callable[..., Job]) -> None:
     job = make(ps=3)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.begin(1, 6)
+    client.training.begin(1, 6)
     params, optimizer = PARAMS, optax.adam(0.1)
     state = optimizer.init(params)
     for step in range(6):
         value = float(step - 2)
-        now = client.push(gradient_of(plan, value), now.versions, loss=1.0, examples=1, finite=True)
+        now = client.exchanger.push(gradient_of(plan, value), now.versions, loss=1.0, examples=1, finite=True)
         assert (now.versions, now.global_step, now.staleness, now.applied) == ((step + 1,) * 3, step + 1, 0, True)
         gradient = {name: np.full_like(leaf, value) for name, leaf in PARAMS.items()}
         updates, state = optimizer.update(gradient, state, params)
@@ -175,15 +178,15 @@ def test_a_worker_that_comes_late_finds_the_job_as_it_is(make: Callable[..., Job
     job = make(workers=2)
     chief = job.client(plan, 0)
     now = chief.join(first_values(plan, PARAMS))
-    chief.begin(1, 5)
+    chief.training.begin(1, 5)
     train(chief, plan, now, 1.0)
-    chief.begin(2, 10)
+    chief.training.begin(2, 10)
     late = job.client(plan, 1)
     assert late.join(pytest.fail).versions == (5,)
-    assert late.await_begin(1).fit == 2
-    last, applied = train(late, plan, late.pull(), 1.0)
+    assert late.training.await_begin(1).fit == 2
+    last, applied = train(late, plan, late.exchanger.pull(), 1.0)
     assert (last.global_step, applied) == (10, 5)
-    after = late.push(gradient_of(plan, 1.0), last.versions, loss=1.0, examples=1, finite=True)
+    after = late.exchanger.push(gradient_of(plan, 1.0), last.versions, loss=1.0, examples=1, finite=True)
     assert (after.applied, after.done, after.versions) == (False, True, (10,))
     chief.leave()
     late.leave()
@@ -198,7 +201,7 @@ def test_data_that_is_closed_after_its_worker_has_left_does_not_bring_it_back(ma
     client.join(first_values(plan, PARAMS))
     client.leave(PREEMPTED)
     with pytest.raises(StreamClosed, match="worker:0 has left the job"):
-        client.lease(LeaseRequest("data", SourceSettings(10, 2, 1, 0, False)))
+        client.peers.lease(LeaseRequest("data", SourceSettings(10, 2, 1, 0, False)))
     assert job.services[0].status().workers[0].presence == "preempted"
 
 
@@ -209,8 +212,8 @@ def test_what_is_asked_of_a_ps_that_is_gone_takes_its_time_once(
     monkeypatch.setattr("trainband.ps.worker.membership.PREEMPTED_WAIT_S", 0.5)
     plan = sgd_plan()
     client = make().client(plan, 0)
-    membership = client._membership  # noqa: SLF001
-    client.shorten_waits(PREEMPTED)
+    membership = client.membership
+    client.peers.shorten_waits(PREEMPTED)
     waited = membership.waiting(60.0)
     until = time.monotonic() + 0.6
     while time.monotonic() < until:
@@ -233,6 +236,26 @@ def test_a_worker_that_comes_before_the_ps(monkeypatch: pytest.MonkeyPatch) -> N
         assert joining.result(20.0).versions == (0,)
     finally:
         job.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (NoTaskListens(""), "where the process listening is not a trainband task; check the"),
+        (DeadlineExceeded(""), "check that it runs, and that neither another program nor a firewall has its port"),
+    ],
+)
+def test_an_address_where_something_else_listens_has_its_own_words(
+    error: PeerError, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(ShardFinder, "join_once", refuse)
+    plan, job = sgd_plan(), Job()
+    with pytest.raises(PeerError, match=rf"waited \d+\.\d s for ps:0 at ps0:1.*{words}"):
+        job.client(plan, 0, timeouts=Timeouts(start_s=0.1)).join(first_values(plan, PARAMS))
+    job.close()
 
 
 def test_a_worker_keeps_its_lease_on_one_ps_while_it_waits_for_another() -> None:
@@ -273,7 +296,7 @@ class Nameless(MemoryTransport):
 def test_a_ps_whose_name_nobody_knows_is_said_at_once_and_soon_an_error() -> None:
     job = Job(transport=Nameless())
     timeouts = Timeouts(resolve_s=0.2, heartbeat_s=0.05, lease_s=1.0)
-    with pytest.raises(UnknownHost, match=r"waited 0\.\d s for the host name of ps:0 at ps0:1 to be known; check"):
+    with pytest.raises(UnknownHost, match=r"waited 0\.\d s for the host name of ps:0 at ps0:1 to resolve; check"):
         job.client(sgd_plan(), 0, timeouts=timeouts).join(first_values(sgd_plan(), PARAMS))
     assert job.heard == ["ps:0: the host name of ps0:1 cannot be resolved."]
     job.close()
@@ -309,7 +332,7 @@ def test_another_model_is_refused_by_name(make: Callable[..., Job], other: Calla
         stranger.join(pytest.fail)
     stranger.leave("ModelMismatch")
     # the others go on, and have heard nothing of it
-    chief.begin(1, 3)
+    chief.training.begin(1, 3)
     train(chief, plan, now, 1.0)
     assert [worker.task for worker in job.services[0].status().workers] == ["worker:0"]
     corrected = job.client(plan, 1)
@@ -323,7 +346,7 @@ def test_two_processes_claim_one_task(make: Callable[..., Job]) -> None:
     plan = sgd_plan()
     job = make()
     job.client(plan, 0).join(first_values(plan, PARAMS))
-    with pytest.raises(Refused, match=r"worker:0 is in the job already.*Give this process another task index"):
+    with pytest.raises(Refused, match=r"worker:0 is already in the job.*Give this process another task index"):
         job.client(plan, 0).join(first_values(plan, PARAMS))
 
 
@@ -342,33 +365,49 @@ def test_the_heart_keeps_the_lease_while_the_main_thread_is_busy(make: Callable[
 
 def test_a_worker_knows_how_long_a_ps_held_its_push_for_others_and_tells_of_it(make: Callable[..., Job]) -> None:
     plan = plan_of(PARAMS, optax.sgd(0.5), rule=Sync())
-    job = make(workers=2)
+    clock = FakeClock()
+    job = make(workers=2, runtime=SystemRuntime(clock))
     first, second = job.client(plan, 0), job.client(plan, 1)
     now = first.join(first_values(plan, PARAMS))
     second.join(first_values(plan, PARAMS))
-    first.begin(1, 9)
-    second.await_begin(1)
+    first.training.begin(1, 9)
+    second.training.await_begin(1)
 
     def send(client: JobClient) -> None:
-        client.send(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=1, finite=True)
+        client.exchanger.send(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=1, finite=True)
 
     for client in (first, second):  # the first update is compiled, and has both workers in it
         send(client)
-    second.collect()
-    now = first.collect()
+    second.exchanger.collect()
+    now = first.exchanger.collect()
+    collects, collect = threading.Event(), first.exchanger._collect  # noqa: SLF001
+
+    def noted(what: str) -> Exchange:
+        collects.set()
+        return collect(what)
+
+    first.exchanger._collect = noted  # type: ignore[method-assign]  # noqa: SLF001
     held_s = {}
     for collects_at_once in (True, False):
-        before = first.times.ps
+        before = first.membership.times.ps
+        collects.clear()
         send(first)
-        waits = in_thread(first.collect, "collect") if collects_at_once else None
-        time.sleep(0.3)  # what the slower worker computes
+        waits = in_thread(first.exchanger.collect, "collect") if collects_at_once else None
+        wait_until(lambda: job.services[0].status().waiting_for == ("worker:1",), "the first push")
+        assert waits is None or collects.wait(20.0)
+        clock.now += 0.3  # what the slower worker computes
         send(second)
-        second.collect()
-        now = first.collect() if waits is None else waits.result(20.0)
-        held_s[collects_at_once] = first.times.ps - before
-    assert held_s[True] > 0.2
-    assert held_s[False] < held_s[True] / 2  # the ps had held the push already when the worker began to wait
-    wait_until(lambda: all(w.time.get("ps") is not None for w in job.services[0].status().workers), "their shares")
+        second.exchanger.collect()
+        now = first.exchanger.collect() if waits is None else waits.result(20.0)
+        held_s[collects_at_once] = first.membership.times.ps - before
+    # The ps had held the second push already when the worker began to wait.
+    assert held_s == {True: pytest.approx(0.3), False: 0.0}
+
+    def have_told() -> bool:
+        clock.now += 0.1
+        return all(w.time.get("ps") is not None for w in job.services[0].status().workers)
+
+    wait_until(have_told, "their shares")
     assert set(job.services[0].status().workers[0].time) == {*PARTS, "other"}
 
 
@@ -380,15 +419,15 @@ def test_a_gradient_that_is_not_finite(make: Callable[..., Job]) -> None:
     job = make(ps=3)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.begin(1, 10)
+    client.training.begin(1, 10)
     bad = [[block.copy() for block in blocks] for blocks in gradient_of(plan, 1.0)]
     bad[2][0][0] = np.nan  # one element, on one ps; the worker has looked at all of it
-    refused = client.push(bad, now.versions, loss=float("nan"), examples=1, finite=False)
+    refused = client.exchanger.push(bad, now.versions, loss=float("nan"), examples=1, finite=False)
     assert (refused.versions, refused.applied, refused.staleness, refused.done) == ((0, 0, 0), False, 0, False)
     assert "refused a gradient of worker:0 that is not finite (push 1, computed from version 0" in refused.refusal
     for name, first in PARAMS.items():
         np.testing.assert_array_equal(tree_of(plan, refused.params)[name], first)
-    good = client.push(gradient_of(plan, 1.0), refused.versions, loss=1.0, examples=1, finite=True)
+    good = client.exchanger.push(gradient_of(plan, 1.0), refused.versions, loss=1.0, examples=1, finite=True)
     assert (good.versions, good.applied, good.refusal) == ((1, 1, 1), True, "")
 
 
@@ -400,9 +439,9 @@ def test_a_gradient_of_other_sizes(make: Callable[..., Job]) -> None:
     with pytest.raises(
         Refused, match=r"ps:0 at ps0:1 refused: worker:0 pushed a gradient that does not fit this shard"
     ):
-        client.push([[np.zeros(3, np.float32)]], now.versions, loss=1.0, examples=1, finite=True)
+        client.exchanger.push([[np.zeros(3, np.float32)]], now.versions, loss=1.0, examples=1, finite=True)
     with pytest.raises(StreamClosed):
-        client.pull()
+        client.exchanger.pull()
 
 
 def test_a_client_that_has_not_joined_or_has_left(make: Callable[..., Job]) -> None:
@@ -410,12 +449,12 @@ def test_a_client_that_has_not_joined_or_has_left(make: Callable[..., Job]) -> N
     job = make()
     client = job.client(plan, 0)
     with pytest.raises(StreamClosed, match="worker:0 has no stream to ps:0 at ps0:1: it has not joined the job"):
-        client.pull()
+        client.exchanger.pull()
     client.join(first_values(plan, PARAMS))
     client.leave()
     client.leave()
     with pytest.raises(PeerError):
-        client.pull()
+        client.exchanger.pull()
 
 
 def test_a_ps_that_goes_in_the_middle(make: Callable[..., Job]) -> None:
@@ -423,7 +462,7 @@ def test_a_ps_that_goes_in_the_middle(make: Callable[..., Job]) -> None:
     job = make(ps=2)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.begin(1, 1 << 40)
+    client.training.begin(1, 1 << 40)
     training: Future[Any] = in_thread(lambda: train(client, plan, now, 0.0), "worker0")
     wait_until(lambda: job.services[0].status().version > 3, "some steps")
     before = time.monotonic()
@@ -444,8 +483,8 @@ def test_a_worker_that_dies_does_not_stop_the_others(make: Callable[..., Job], m
     # One has only joined and its stream breaks; it had pushed before.
     dying = job.client(plan, 1)
     at = dying.join(pytest.fail)
-    chief.begin(1, steps)
-    dying.push(gradient_of(plan, 1.0), at.versions, loss=1.0, examples=1, finite=True)
+    chief.training.begin(1, steps)
+    dying.exchanger.push(gradient_of(plan, 1.0), at.versions, loss=1.0, examples=1, finite=True)
     kill(dying)
     wait_until(lambda: "worker:1 is gone: its stream broke off" in job.said, "the loss")
     # Another leaves with an error of its own.
@@ -469,9 +508,9 @@ def test_a_dead_workers_heir_goes_on(make: Callable[..., Job]) -> None:
     job = make(workers=1)
     first = job.client(plan, 0)
     now = first.join(first_values(plan, PARAMS))
-    first.begin(1, 6)
+    first.training.begin(1, 6)
     for _ in range(2):
-        now = first.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=1, finite=True)
+        now = first.exchanger.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=1, finite=True)
     kill(first)
     wait_until(lambda: job.services[0].status().workers[0].presence == "lost", "the loss")
     successor = job.client(plan, 0)
@@ -494,7 +533,7 @@ def test_a_job_is_shut_down(make: Callable[..., Job]) -> None:
     assert job.ends() == ["shut down: it is late"]
     job.listeners[0].stop(1.0)
     with pytest.raises(PeerError):
-        client.pull()
+        client.exchanger.pull()
 
 
 # --- a ps that does not behave, as a handler of the test's own
@@ -553,11 +592,11 @@ def test_a_ps_that_hangs() -> None:
 
 
 ANSWERS: list[tuple[Callable[[Stream, Frame], None], str]] = [
-    (lambda stream, _: stream.send(b"\xc1\xc1"), "ps:0 at ps0:1 sent something that is no"),
-    (lambda stream, _: stream.send(encode(m.Pull())), "sent something that is no"),
+    (lambda stream, _: stream.send(b"\xc1\xc1"), "ps:0 at ps0:1 sent an invalid"),
+    (lambda stream, _: stream.send(encode(m.Pull())), "sent an invalid"),
     (
         lambda stream, _: stream.send(encode(m.Params(0, 0, 0, False, "")), [np.zeros(3, np.float32)]),
-        "ps:0 at ps0:1 sent params of another size than the model's",
+        "ps:0 at ps0:1 sent params whose size is not the model's",
     ),
     (lambda stream, _: stream.send(encode(m.Failure("I am tired"))), "ps:0 at ps0:1 refused: I am tired"),
     (lambda stream, _: stream.close(), "ps0:1"),
@@ -577,7 +616,7 @@ def test_a_large_push_reaches_every_ps_though_one_is_slow_to_take_it(
     job = make(ps=2)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.begin(1, 5)
+    client.training.begin(1, 5)
     slow, other = (link.stream for link in client._links)  # noqa: SLF001
     assert slow is not None
     assert other is not None
@@ -594,7 +633,7 @@ def test_a_large_push_reaches_every_ps_though_one_is_slow_to_take_it(
 
     monkeypatch.setattr(slow, "send", slowly)
     monkeypatch.setattr(other, "send", at_once)
-    now = client.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=1, finite=True)
+    now = client.exchanger.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=1, finite=True)
     assert waited == [True]
     assert now.versions == (1, 1)
 
@@ -616,14 +655,14 @@ def test_a_stream_that_breaks_off_is_opened_again_and_the_push_sent_again(make: 
     plan = plan_of(PARAMS, optax.sgd(0.1))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS), nothing_to_restore())
-    client.begin(1, 10)
-    client.await_begin(1)
+    client.training.begin(1, 10)
+    client.training.await_begin(1)
     break_off(client)
-    now = client.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=8, finite=True)
+    now = client.exchanger.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=8, finite=True)
     assert (now.versions, now.applied) == ((1,), True)
-    now = client.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=8, finite=True)
+    now = client.exchanger.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=8, finite=True)
     assert now.versions == (2,)
-    assert any("goes on when it is back" in line for line in job.heard)
+    assert any("resumes when it returns" in line for line in job.heard)
 
 
 def test_a_push_whose_answer_was_lost_is_not_applied_twice(make: Callable[..., Job]) -> None:
@@ -631,12 +670,12 @@ def test_a_push_whose_answer_was_lost_is_not_applied_twice(make: Callable[..., J
     plan = plan_of(PARAMS, optax.sgd(0.1))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS), nothing_to_restore())
-    client.begin(1, 10)
-    client.await_begin(1)
-    client.send(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=8, finite=True)
+    client.training.begin(1, 10)
+    client.training.await_begin(1)
+    client.exchanger.send(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=8, finite=True)
     wait_until(lambda: job.services[0].status().version == 1, "the update")
     break_off(client)
-    now = client.collect()
+    now = client.exchanger.collect()
     assert now.versions == (1,)
     assert job.services[0].status().version == 1
 
@@ -646,11 +685,11 @@ def test_without_checkpoints_a_ps_that_is_gone_is_not_waited_for(make: Callable[
     plan = plan_of(PARAMS, optax.sgd(0.1))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.begin(1, 10)
-    client.await_begin(1)
+    client.training.begin(1, 10)
+    client.training.await_begin(1)
     break_off(client)
-    with pytest.raises(StreamClosed, match="ps:0 is not there any more"):
-        client.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=8, finite=True)
+    with pytest.raises(StreamClosed, match="ps:0 has gone"):
+        client.exchanger.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=8, finite=True)
 
 
 class Threadless(SystemRuntime):

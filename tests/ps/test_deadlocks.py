@@ -7,14 +7,14 @@ from tests.ps.jobs import FAST, PARAMS, FakeClock, gradient_of, spec_of
 from tests.ps.plans import blocks_of, plan_of
 
 from trainband.cluster import Cluster, Task
-from trainband.ps.membership.stall_detector import DEADLOCK_S
 from trainband.ps.rules import Sync
 from trainband.ps.rules.base import Push
-from trainband.ps.server.service import ParameterService
+from trainband.ps.service.service import ParameterService
+from trainband.ps.service.stall_detector import DEADLOCK_S
 from trainband.runtime import SystemRuntime
 from trainband.version import VERSION
-from trainband.wire import messages as m
-from trainband.wire.codec import encode
+from trainband.wire.messages import calls as m
+from trainband.wire.messages.codec import encode
 
 
 def ps_where_worker_0_waits_for_worker_1() -> tuple[ParameterService, FakeClock, list[str]]:
@@ -37,8 +37,8 @@ def ps_where_worker_0_waits_for_worker_1() -> tuple[ParameterService, FakeClock,
     replica.initialise(blocks_of(plan, PARAMS)[0])
     service.call("begin", encode(m.Begin(0, "life 0", 1, 10)))
     gradient = gradient_of(plan, 1.0)[0]
-    replica.journal.push(Push(0, 1, 0, 1), gradient)
-    replica.journal.push(Push(2, 1, 0, 1), gradient)
+    replica.push(Push(0, 1, 0, 1), gradient)
+    replica.push(Push(2, 1, 0, 1), gradient)
     return service, clock, said
 
 
@@ -58,7 +58,7 @@ def test_a_circle_is_broken() -> None:
     clock.now += DEADLOCK_S
     look(service)
     assert service.status().version == 1
-    assert said[-1].startswith("worker:1 waits elsewhere for a worker that waits for it here")
+    assert said[-1].startswith("deadlock between worker:1 and another worker")
 
 
 def test_a_longer_circle_is_broken() -> None:

@@ -12,11 +12,12 @@ from tests.ps.plans import plan_of, small_params
 
 from trainband.errors import ModelError
 from trainband.model.placement import GreedyBytes, PlacementPolicy, RoundRobin
-from trainband.ps.description import Plan, first_difference, placement_of
+from trainband.ps.description import first_difference, placement_of
 from trainband.ps.rules import Async, Bounded, Sync
 from trainband.ps.rules.registry import describe_rule
-from trainband.wire.codec import decode, encode
-from trainband.wire.messages import Description, SliceRecord, VariableRecord
+from trainband.ps.worker.plan import Plan
+from trainband.wire.messages.calls import Description, SliceRecord, VariableRecord
+from trainband.wire.messages.codec import decode, encode
 
 
 def describe(
@@ -57,7 +58,7 @@ DIFFERENCES: list[tuple[Description, str]] = [
         "the update rule differs: the chief has async, worker:1",
     ),
     (replace(describe(), rule={"name": "sync", "workers": 4}), "worker:1 has sync(workers=4)"),
-    (describe(optimizer=optax.sgd(0.2)), "the optimizer differs: where the chief's traced update has «"),
+    (describe(optimizer=optax.sgd(0.2)), "the optimizer differs: the chief's traced update has `"),
     (describe(optimizer=optax.adam(0.1)), "the optimizer differs"),
 ]
 
@@ -122,10 +123,10 @@ COVERS: list[tuple[Description, str]] = [
     (table((0, 0, 9, 0), (1, 0, 1, 0)), "slices of v0 leave rows out"),
     (table((0, 0, 11, 0), (1, 0, 1, 0)), "slices of v0"),
     (table((0, 0, 10, 0)), "slices of v1 leave rows out"),
-    (table((0, 0, 10, 0), (1, 0, 1, 2)), "does not have"),
-    (table((0, 0, 10, -1), (1, 0, 1, 0)), "does not have"),
-    (table((0, 0, 10, 0), (2, 0, 1, 0)), "does not have"),
-    (table((-1, 0, 10, 0), (1, 0, 1, 0)), "does not have"),
+    (table((0, 0, 10, 0), (1, 0, 1, 2)), "unknown variable or ps"),
+    (table((0, 0, 10, -1), (1, 0, 1, 0)), "unknown variable or ps"),
+    (table((0, 0, 10, 0), (2, 0, 1, 0)), "unknown variable or ps"),
+    (table((-1, 0, 10, 0), (1, 0, 1, 0)), "unknown variable or ps"),
     # back and forth over the same rows
     (table((0, 0, 20, 0), (0, 20, 10, 1), (1, 0, 1, 0)), "slices of v0"),
 ]

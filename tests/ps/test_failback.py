@@ -16,16 +16,16 @@ from tests.ps.jobs import PARAMS, Job, first_values, in_thread
 from tests.ps.plans import tree_of
 from tests.ps.test_replication import QUICK, kill_ps, make, push, reference, replicated, standbys, wait_until
 
-from trainband.ps.description import Plan
-from trainband.ps.replication.failover import Arbiter, Failover, Fenced, Role
+from trainband.job.checkpoints import Overtaken
+from trainband.ps.replication.arbiter import Arbiter
+from trainband.ps.replication.failover import Failover, Fenced, Role
 from trainband.ps.replication.record_log import Follower
-from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.rules import Async, Sync
-from trainband.ps.worker.checkpointing import Overtaken
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
-from trainband.wire.memory import MemoryTransport
-from trainband.wire.replication import Term
+from trainband.ps.worker.plan import Plan
+from trainband.wire.memory.transport import MemoryTransport
+from trainband.wire.messages.replication import Term
 
 __all__ = ["make"]  # the fixture
 
@@ -172,7 +172,7 @@ def test_only_to_a_standby_that_knows_that_it_is_one(spoil: str) -> None:
         primary.log.follower = Follower("life of ps:0", taken=primary.position)
     else:
         primary.log.lost()
-    with pytest.raises(RuntimeError, match="to a standby that knows that it is one"):
+    with pytest.raises(RuntimeError, match="to a standby that knows its role"):
         primary.fail_back()
 
 
@@ -186,14 +186,14 @@ def test_what_was_not_sent_before_goes_with_it() -> None:
 
 
 def has_failed_back(job: Job) -> bool:
-    return any("ps:0 takes shard 0 over" in line and "has handed it over" in line for line in job.said)
+    return any("ps:0 takes over shard 0" in line and "has returned it" in line for line in job.said)
 
 
 def away(job: Job, plan: Plan, workers: int) -> list[tuple[JobClient, Exchange]]:
     """So many workers after the first step of a training, and ps:0, whose shard is on ps:1, has just come back."""
     chief, *others = [job.client(plan, index) for index in range(workers)]
     at = [(chief, chief.join(first_values(plan, PARAMS))), *((other, other.join(pytest.fail)) for other in others)]
-    chief.begin(1, 1_000_000)
+    chief.training.begin(1, 1_000_000)
     wait_until(lambda: standbys(job.said) == 2, "the standbys")
     kill_ps(job, 0)
     at = together(plan, at)
@@ -213,7 +213,7 @@ def test_it_goes_home_though_a_worker_has_paused(make: Callable[..., Job], resum
     plan = replicated(Sync())
     job = make(ps=2, workers=2, timeouts=replace(QUICK, lease_s=1.0))
     (chief, now), (paused, then) = away(job, plan, 2)
-    paused.pause()
+    paused.training.pause()
     back = job.services[-1].membership.members
     wait_until(lambda: any(member.paused for member in back), "the one that has come back to know of it")
     until = time.monotonic() + 20.0
@@ -232,12 +232,12 @@ def test_a_checkpoint_that_was_ordered_ahead_does_not_keep_it_away(make: Callabl
     plan = replicated(Async())
     job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=1.0))
     ((chief, now),) = away(job, plan, 1)
-    saving = chief.save(tmp_path, 1_000_000)
+    saving = chief.checkpoints.save(tmp_path, 1_000_000)
     until = time.monotonic() + 20.0
     while not has_failed_back(job):
         assert time.monotonic() < until
         now = push(chief, plan, now)
-    with pytest.raises(Overtaken, match="has died, or was given up, before it began to write"):
+    with pytest.raises(Overtaken, match="died, or gave up the save, before it began to write"):
         saving.poll()
     chief.leave()
 
@@ -247,40 +247,56 @@ def test_who_leaves_while_it_is_in_doubt_is_not_waited_for(
 ) -> None:
     plan = replicated(Sync())
     job = make(ps=2, workers=2, timeouts=replace(QUICK, lease_s=1.0))
-    fail_back = ShardReplica.fail_back
+    fail_back = Failover.fail_back
 
-    def dies(replica: ShardReplica) -> None:
-        fail_back(replica)
+    def dies(failover: Failover) -> None:
+        fail_back(failover)
         job.listeners[0].stop(0.0)
         Thread(target=lambda: kill_ps(job, 0)).start()
 
-    monkeypatch.setattr(ShardReplica, "fail_back", dies)
+    monkeypatch.setattr(Failover, "fail_back", dies)
     at = away(job, plan, 2)
     old = job.services[1]
-    while not any("hands shard 0 over" in line for line in job.said):
+    while not any("returns shard 0 to" in line for line in job.said):
         at = together(plan, at)
     (chief, now), (other, _) = at
     other.leave()
     pushed = in_thread(lambda: push(chief, plan, now), "chief")
     pushed.result(20.0)
-    assert any("takes shard 0 over" in line and "has decided" in line for line in job.said)
+    assert any("takes over shard 0" in line and "vote of" in line for line in job.said)
     assert old.status().waiting_for == ()
     chief.leave()
 
 
 def test_nobody_is_stuck_because_of_what_the_other_ps_has_not_seen(make: Callable[..., Job]) -> None:
     plan = replicated(Sync())
-    plan = replace(plan, description=structs.replace(plan.description, stall_s=1.5))
+    plan = replace(plan, description=structs.replace(plan.description, stall_s=20.0))
     job = make(ps=2, workers=2, timeouts=replace(QUICK, lease_s=2.0))
     at = away(job, plan, 2)
     while not has_failed_back(job):
         at = together(plan, at)
     (chief, now), (other, then) = at
+    back = job.services[-1]
+    with back.task.lock:  # it has been there for long, and only now it has the shard
+        for member in back.membership.members:
+            member.joined_at -= 100.0
+            back.membership.accounts[member.number].pushed_at = 0.0
     pushed = in_thread(lambda: push(chief, plan, now), "chief")
-    time.sleep(0.7)  # the ps looks for workers that are stuck every 0.2 s
+    wait_until(lambda: back.status().waiting_for == ("worker:1",), "the chief's push")
+    looked: list[float] = []
+    detector = back.stall_detector
+    look = detector.handle_stalled
+
+    def noted(limit_s: float) -> None:
+        look(limit_s)
+        looked.append(limit_s)
+
+    detector.handle_stalled = noted  # type: ignore[method-assign]
+    wait_until(lambda: len(looked) >= 3, "looks for workers that are stuck")
+    assert set(looked) == {20.0}
     push(other, plan, then)
     pushed.result(10.0)
-    assert not [line for line in job.said if "counts no more" in line]
+    assert not [line for line in job.said if "is ignored until" in line]
     chief.leave()
     other.leave()
 

@@ -12,7 +12,7 @@ from tests.ps.plans import plan_of
 
 from trainband.errors import Refused
 from trainband.model.placement import RoundRobin
-from trainband.ps.server.flight_interface import rows_of_variable, tensors_of
+from trainband.ps.service.flight_interface import rows_of_variable, tensors_of
 
 PARAMS = {"w": np.arange(12, dtype=np.float32).reshape(6, 2), "b": np.ones(2, np.float32)}
 PLAN = plan_of(PARAMS, optax.sgd(1.0), ps=2, policy=RoundRobin(max_slice_bytes=16))
@@ -44,5 +44,5 @@ def test_rows_are_a_copy_and_the_version_is_given_back() -> None:
 
 def test_a_variable_that_is_not_here() -> None:
     ps = OnePs(PLAN, 0).initialise(PARAMS)
-    with pytest.raises(Refused, match=r"ps:0 holds no variable 'x'; GetFlightInfo tells where each one lives"):
+    with pytest.raises(Refused, match=r"ps:0 holds no variable 'x'; GetFlightInfo lists where each one is"):
         rows_of_variable(ps.shard, threading.Lock(), "ps:0", "x")

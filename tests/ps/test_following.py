@@ -22,17 +22,17 @@ from trainband.model.layout import ShardLayout
 from trainband.model.placement import RoundRobin, Slice
 from trainband.model.variables import Variable
 from trainband.ps.changes import applied, changes
-from trainband.ps.description import Plan
 from trainband.ps.reader.follower import Follower, FollowState
 from trainband.ps.reader.job_version import JobVersion
+from trainband.ps.worker.plan import Plan
 from trainband.runtime.overrides import override
-from trainband.wire import following as w
 from trainband.wire.arena import as_bytes
-from trainband.wire.codec import decode_any
-from trainband.wire.following import WHOLE
 from trainband.wire.limits import LIMITS
-from trainband.wire.memory import MemoryTransport
-from trainband.wire.messages import Failure
+from trainband.wire.memory.transport import MemoryTransport
+from trainband.wire.messages import following as w
+from trainband.wire.messages.calls import Failure
+from trainband.wire.messages.codec import decode_any
+from trainband.wire.messages.following import WHOLE
 
 SLICED = RoundRobin(max_slice_bytes=16)
 
@@ -82,7 +82,7 @@ def test_a_reader_takes_versions_that_the_job_has_had_up_to_its_last(make: Calla
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     assert_are(first.result(20.0), plan, 0.5)
-    client.begin(1, 200)
+    client.training.begin(1, 200)
     versions: list[JobVersion] = []
 
     def follow() -> None:
@@ -107,7 +107,7 @@ def test_versions_are_cuts_where_shards_move_together(make: Callable[..., Job]) 
     job, plan = make(ps=2, workers=1), sgd_plan(ps=2, policy=SLICED)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.begin(1, 1 << 62)
+    client.training.begin(1, 1 << 62)
     reader = follower(job)
     reader.first()
     stopped = False
@@ -115,7 +115,7 @@ def test_versions_are_cuts_where_shards_move_together(make: Callable[..., Job]) 
     def work() -> None:
         current = now
         while not stopped:
-            current = client.push(gradient_of(plan, 0.0), current.versions, loss=0.0, examples=8, finite=True)
+            current = client.exchanger.push(gradient_of(plan, 0.0), current.versions, loss=0.0, examples=8, finite=True)
 
     working = in_thread(work, "work")
     try:
@@ -133,7 +133,7 @@ def test_values_that_are_assigned_are_read_though_the_version_stays(make: Callab
     reader = follower(job)
     assert reader.first().global_step == 0
     new = jax.tree.map(lambda leaf: leaf + 7, PARAMS)
-    client.assign(blocks_of(plan, new), [(range(len(plan.layout.shards[0].slices)), ())])
+    client.exchanger.assign(blocks_of(plan, new), [(range(len(plan.layout.shards[0].slices)), ())])
     version = reader.next(lambda: False)
     assert version is not None
     assert version.global_step == 0
@@ -161,7 +161,7 @@ def test_nobody_there_and_a_job_of_another_model_afterwards() -> None:
         another = plan_of(params, optax.sgd(1.0))
         other.client(another, 0).join(first_values(another, params))
         assert following.result(20.0) is None
-        assert "is of another model: params/b is none, and b float32[2] in" in reader.status.detail
+        assert "has another model: params/b is none, and b float32[2] in" in reader.status.detail
     finally:
         other.close()
 
@@ -235,7 +235,7 @@ def test_a_ps_keeps_one_version_for_a_reader_of_a_table_and_none_where_all_chang
     ps.define()
     replica = ps.service.replicas.home
     replica.initialise([params["w"].reshape(-1)])
-    shard = replica.model.require_primary().shard
+    shard = replica.require_primary()
     kept: list[int] = []
 
     def update(rows: int) -> None:
@@ -265,7 +265,7 @@ def test_a_reader_waits_for_a_version_that_is_to_come_and_hears_that_its_ps_ends
 
     def end() -> None:
         ps.service.task.ended = "the job is complete"
-        ps.service.stop()
+        ps.service.lifecycle.stop()
 
     reading = Reading(w.Read(1), push, w.Read(3, 5.0), end, None)
     ps.service.stream(reading, caller("observer"))
@@ -277,7 +277,7 @@ def test_a_reader_waits_for_a_version_that_is_to_come_and_hears_that_its_ps_ends
         (3, False, True),
     ]
     assert told[-1].why == "the job is complete"
-    assert ps.service.replicas.home.model.require_primary().shard.newest.readers == 0
+    assert ps.service.replicas.home.require_primary().newest.readers == 0
 
 
 def test_a_shard_without_values_and_more_readers_than_a_ps_takes() -> None:

@@ -11,11 +11,11 @@ from tests.ps.jobs import FAST, FakeClock, spec_of
 from trainband.cluster import Cluster, Task
 from trainband.errors import DeadlineExceeded, NobodyListens
 from trainband.ps.replication.failover import Role
-from trainband.ps.server.service import ParameterService
+from trainband.ps.service.service import ParameterService
 from trainband.runtime import SystemRuntime
-from trainband.wire import messages as m
-from trainband.wire.codec import encode
-from trainband.wire.replication import ReplicaState, Term
+from trainband.wire.messages import calls as m
+from trainband.wire.messages.codec import encode
+from trainband.wire.messages.replication import ReplicaState, Term
 
 
 class Answering:

@@ -13,10 +13,9 @@ from tests.ps.test_service import Ps, life
 
 from trainband.cluster.identity import Identity
 from trainband.errors import RefusalCode, Refused
-from trainband.ps.server.permissions import ROLES
-from trainband.wire import messages as m
-from trainband.wire import replication as r
-from trainband.wire.codec import encode
+from trainband.wire.messages import calls as m
+from trainband.wire.messages import replication as r
+from trainband.wire.messages.codec import encode
 from trainband.wire.transport import Caller
 
 LOOKS = ("status", "state", "layout", "record_steps", "recordings")
@@ -28,8 +27,8 @@ STRANGE = {
 }
 """What each of those that are no workers may ask for."""
 WORKERS_OWN = (
-    *("join", "define", "begin", "finish", "steer", "save", "save_state", "landed", "worker_state", "my_worker_state"),
-    "recorded",
+    *("join", "define", "begin", "finish", "steer", "save", "save_state", "committed", "worker_state"),
+    *("my_worker_state", "recorded"),
     *("restore", "restore_state", "adopt", "heartbeat", "pause", "lease", "leave", "vote", "vacancy"),
 )
 
@@ -56,7 +55,8 @@ def code(ask: Callable[[], object]) -> RefusalCode | None:
 
 @pytest.mark.parametrize("name", STRANGE)
 def test_those_that_are_no_workers_may_do_little(ps: Ps, name: str) -> None:
-    actions = {*ROLES, *WORKERS_OWN}
+    actions = set(ps.service.control.calls)
+    assert actions == {*LOOKS, "shutdown", "invite", *WORKERS_OWN}
     may = {one for one in actions if code(lambda: ps.service.call(one, b"", caller(name))) is not RefusalCode.FORBIDDEN}  # noqa: B023
     assert may == STRANGE[name]
 

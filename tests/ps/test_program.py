@@ -20,7 +20,8 @@ from tests.ps.plans import assert_close, blocks_of, gradient_like, plan_of, smal
 from trainband.errors import ModelError, ProtocolError
 from trainband.model.placement import PlacementPolicy, RoundRobin
 from trainband.model.variables import PyTree
-from trainband.ps.server.program import CompiledProgram, UpdateProgram
+from trainband.ps.program.compiled_program import CompiledProgram
+from trainband.ps.program.update_program import UpdateProgram
 
 UPDATES = 2
 
@@ -212,7 +213,8 @@ class Blocker:
 
 sys.meta_path.insert(0, Blocker())
 import pathlib, numpy as np, jax, jax.numpy as jnp
-from trainband.ps.server.program import CompiledProgram, UpdateProgram
+from trainband.ps.program.compiled_program import CompiledProgram
+from trainband.ps.program.update_program import UpdateProgram
 
 for folder in map(pathlib.Path, sys.argv[1:]):
     program = UpdateProgram((folder / "initialise").read_bytes(), (folder / "update").read_bytes())

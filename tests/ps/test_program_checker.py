@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -20,23 +21,28 @@ import numpy as np
 import optax
 import pytest
 from tests.programs import ROOT, until
-from tests.ps.hostile import CALLBACK, ENDLESS, honest, mutate_and_check, of_function, of_text, plan, program_of
+from tests.ps.hostile import CALLBACK, ENDLESS, SIZE, honest, mutate_and_check, of_function, of_text, plan, program_of
 from tests.ps.jobs import FAST, in_thread, spec_of
 from tests.ps.plans import plan_of
+from tests.ps.test_program_verifier import ALLOWED
 
 from trainband.cluster import Cluster, Task
+from trainband.cluster.credentials import new_secret, write_secret
 from trainband.errors import ProtocolError, Refused
-from trainband.ps.server.program import CompiledProgram, Program, UpdateProgram
-from trainband.ps.server.programs import checker as checkers
-from trainband.ps.server.programs.checker import ProgramChecker, may_fork
-from trainband.ps.server.programs.exchange import send
-from trainband.ps.server.programs.limits import ProgramLimits
-from trainband.ps.server.server import Server
-from trainband.ps.server.service import ParameterService
+from trainband.ps.program import slow_updates
+from trainband.ps.program.check import checker as checkers
+from trainband.ps.program.check.checker import CheckedPrograms, ProgramChecker
+from trainband.ps.program.check.checker_process import may_fork
+from trainband.ps.program.check.records import send
+from trainband.ps.program.compiled_program import CompiledProgram, Program
+from trainband.ps.program.limits import ProgramLimits
+from trainband.ps.program.update_program import UpdateProgram
+from trainband.ps.server import Server
+from trainband.ps.service.service import ParameterService
 from trainband.version import VERSION
-from trainband.wire import messages as m
-from trainband.wire.codec import decode, encode
-from trainband.wire.memory import MemoryTransport
+from trainband.wire.memory.transport import MemoryTransport
+from trainband.wire.messages import calls as m
+from trainband.wire.messages.codec import decode, encode
 
 TRAINED = (True,)
 LIMITS = ProgramLimits()
@@ -125,6 +131,31 @@ def test_the_optimizers_of_optax_pass(name: str, checker: ProgramChecker) -> Non
     jax.tree.map(np.testing.assert_array_equal, *jax.device_get(found))
 
 
+def test_a_slow_update_names_the_task_that_defined_the_program(
+    checker: ProgramChecker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slow_updates, "LEAST_S", 0.0)
+    monkeypatch.setattr(slow_updates, "TIMES", 0.0)
+    said: list[str] = []
+    program = CheckedPrograms(LIMITS, checker, said.append)(honest(), "worker:3", TRAINED)
+    blocks = tuple(np.full(SIZE, 0.5, np.float32) for _ in TRAINED)
+    counts = []
+    for _ in range(3):
+        program.update(program.owned(blocks), (), blocks, program.owned(blocks))
+        counts.append(len(said))
+    assert counts == [0, 1, 1]  # not of the first, which may compile, and once a minute
+    assert "worker:3 has defined the program" in said[0]
+
+
+def test_what_optimizers_need_compiles_and_runs_in_the_confined_process(checker: ProgramChecker) -> None:
+    names = ("sort", "random", "qr", "eigh", "full svd", "cholesky", "inverse", "triangular solve", "complex")
+    for name in names:
+        assert check(checker, of_function(ALLOWED[name])).update, name
+    # Several threads of XLA's, and more memory than its allocator has at first.
+    large = of_function(lambda p, g: p - g * jnp.sum(jnp.tile(p, (512, 64)) @ jnp.tile(g, (512, 64)).T))
+    assert check(checker, large).update
+
+
 # --- what does not
 
 
@@ -137,7 +168,10 @@ def test_a_ps_lives_on_whatever_it_is_sent() -> None:
     ):
         connection = transport.connect("ps0:1", FAST)
         connection.call("join", encode(_join()), timeout_s=10.0)
-        for body, words in ((CALLBACK, "a custom call of 'xla_ffi_python"), (ENDLESS, "nothing says how often")):
+        for body, words in (
+            (CALLBACK, "a custom call of 'xla_ffi_python"),
+            (ENDLESS, "loop without a proven bound"),
+        ):
             with pytest.raises(Refused, match=f"the update program of worker:0 is refused: its function.*{words}"):
                 connection.call("define", encode(_define(of_text(body))), timeout_s=60.0)
         answer = connection.call("define", encode(_define(honest())), timeout_s=60.0)
@@ -200,6 +234,33 @@ def test_a_program_may_not_take_more_memory_than_it_is_allowed(checker: ProgramC
         check(checker, large, ProgramLimits(memory_bytes=1 << 20, tensor_bytes=1 << 30, work=1 << 40))
 
 
+def sorted_many(count: int) -> UpdateProgram:
+    """A program with this many sorted arrays of 244 MiB at once."""
+
+    def update(params: jax.Array, gradient: jax.Array) -> Any:
+        matrix = jnp.outer(jnp.tile(params, 1000), jnp.tile(gradient, 1000))
+        return params + jnp.sum(math.prod(jnp.sort(matrix * i) for i in range(1, count + 1)))
+
+    return of_function(update)
+
+
+def test_a_program_that_needs_much_memory_is_not_run_in_its_check(checker: ProgramChecker) -> None:
+    assert check(checker, honest()).checked_s is not None
+    large = check(checker, sorted_many(2), ProgramLimits(work=1 << 40))
+    assert large.update
+    assert large.checked_s is None
+
+
+def test_a_program_is_refused_for_the_memory_that_a_run_would_need(checker: ProgramChecker) -> None:
+    check(checker, honest())
+    pid = checker.pid
+    with pytest.raises(
+        Refused, match=r"of worker:0 is refused: a run of it needs 1,\d{3} MiB .*memory_bytes=.* has, 768 MiB"
+    ):
+        check(checker, sorted_many(6), ProgramLimits(memory_bytes=768 << 20, memory_per_shard_byte=1, work=1 << 40))
+    assert checker.pid == pid  # it is said before anything runs
+
+
 def test_bytes_that_are_no_program_are_a_protocol_error(checker: ProgramChecker) -> None:
     with pytest.raises(ProtocolError, match=r"the update program that worker:0 exported with JAX .* cannot be loaded"):
         check(checker, replace(honest(), update=b"garbage"))
@@ -247,18 +308,33 @@ import os, sys, time
 import msgspec
 from pathlib import Path
 import jax
-from trainband.ps.server.programs.checker import ProgramChecker, may_fork
-from trainband.ps.server.programs.exchange import send
-from trainband.ps.server.programs.limits import ProgramLimits
-from trainband.ps.server.programs.signature import Signature
-from trainband.ps.server.program import UpdateProgram
+import trainband
+from trainband.cluster import Cluster, ClusterSpec, Task
+from trainband.ps.program.check.checker import SHARED as checker
+from trainband.ps.program.limits import ProgramLimits
+from trainband.ps.program.signature import Signature
+from trainband.ps.program.update_program import UpdateProgram
+
+
+def holds(pid, text):
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            first, last = (int(end, 16) for end in line.split()[0].split("-"))
+            if line.split()[1].startswith("rw"):
+                memory.seek(first)
+                if text in memory.read(last - first):
+                    return True
+    return False
+
 
 kept = open(sys.argv[1], "rb")
 initialise, update, signature = msgspec.msgpack.decode(kept.read(), type=tuple[bytes, bytes, Signature])
-checker = ProgramChecker()
-checker.prepare()
+spec = ClusterSpec({"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]})
+trainband.ParameterServer(Cluster(spec=spec, task=Task("ps", 0)))
 pid = checker.pid
 assert pid is not None
+secret = Path(os.environ["TRAINBAND_SECRET_FILE"]).read_bytes().strip()
+assert (holds(os.getpid(), secret), holds(pid, secret)) == (True, False)
 checker.prepare()
 assert checker.pid == pid
 assert Path(f"/proc/{pid}/cmdline").read_bytes() == Path("/proc/self/cmdline").read_bytes()  # it is a fork
@@ -278,12 +354,18 @@ def test_a_ps_forks_a_checker_that_holds_nothing_and_ends_with_it(tmp_path: Path
     program = honest()
     file = tmp_path / "program"
     file.write_bytes(msgspec.msgpack.encode((program.initialise, program.update, program.signature)))
+    secret = tmp_path / "job.secret"
+    write_secret(secret, new_secret())
     ps = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", A_PS, str(file)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-W", "error", "-c", A_PS, str(file)],
+        cwd=ROOT,
+        env={**os.environ, "TRAINBAND_SECRET_FILE": str(secret), "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert ps.stdout is not None
     try:
-        assert ps.stdout.readline().split() == ["0", "0", "1", "2"]
+        assert ps.stdout.readline().split() == ["1", "0", "1", "2"]
         assert ps.stdout.readline().strip() == str(["/dev/null", "socket"])
         pid = int(ps.stdout.readline())
     finally:
@@ -291,44 +373,3 @@ def test_a_ps_forks_a_checker_that_holds_nothing_and_ends_with_it(tmp_path: Path
         ps.wait()
         ps.stdout.close()
     until(lambda: not Path(f"/proc/{pid}").exists(), "the checker to end with its ps")
-
-
-CONFINED = """
-import os, socket, subprocess, sys, threading
-from trainband.ps.server.programs import confinement
-
-assert confinement.confine(parent=0) == ""
-threads = [threading.Thread(target=lambda: None) for _ in range(3)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-for deed in (
-    lambda: open(sys.argv[1], "wb"),
-    lambda: open(sys.argv[1], "r+b"),
-    lambda: os.unlink(sys.argv[1]),
-    lambda: os.fork(),
-    lambda: os.execv(sys.executable, [sys.executable]),
-    lambda: socket.socket(),
-    lambda: os.kill(os.getppid(), 0),
-):
-    try:
-        deed()
-    except PermissionError:
-        pass
-    else:
-        raise SystemExit("it could")
-print(open(sys.argv[1]).read(), flush=True)
-os.abort()
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux filters system calls")
-def test_a_confined_process_can_neither_write_nor_start_nor_connect_nor_kill(tmp_path: Path) -> None:
-    file = tmp_path / "precious"
-    file.write_text("kept")
-    done = subprocess.run(
-        [sys.executable, "-c", CONFINED, str(file)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.stdout, done.returncode) == ("kept\n", -signal.SIGABRT), done.stderr
-    assert file.read_text() == "kept"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from trainband.errors import StreamClosed
-from trainband.ps.replication.record_taker import RecordTaker
-from trainband.wire.replication import ReplicationHello
+from trainband.ps.replication.replicator.record_taker import RecordTaker
+from trainband.wire.messages.replication import ReplicationHello
 
 
 class Kept:
@@ -38,8 +38,15 @@ class Kept:
 def test_a_standby_takes_over_only_when_all_is_read_that_was_sent() -> None:
     lock = threading.RLock()
     other = SimpleNamespace(leader=("", 0), heard=lambda: None, timeouts=SimpleNamespace(heartbeat_s=0.1, lease_s=0.1))
-    wakeups: Any = SimpleNamespace(lock=lock, changed=threading.Condition(lock), wake=threading.Event(), stopped=False)
-    taker = RecordTaker(SimpleNamespace(failover=None), other, wakeups, None)  # type: ignore[arg-type]
+    state = SimpleNamespace(
+        lock=lock,
+        changed=threading.Condition(lock),
+        wake=threading.Event(),
+        stopped=False,
+        replica=None,
+        failover=None,
+    )
+    taker = RecordTaker(state, other, None)  # type: ignore[arg-type]
     taken_over: list[bool] = []
 
     def primary_is_silent() -> None:

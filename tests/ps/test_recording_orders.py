@@ -8,8 +8,8 @@ from tests.ps.test_service import Ps, life
 
 from trainband.errors import Refused
 from trainband.runtime.step_recording import LONGEST_S, StepRecording
-from trainband.wire import messages as m
-from trainband.wire.recording import Recorded, RecordingOrder, Recordings, RecordSteps
+from trainband.wire.messages import calls as m
+from trainband.wire.messages.recording import Recorded, RecordingOrder, Recordings, RecordSteps
 
 
 def order(ps: Ps, steps: int = 3) -> RecordingOrder:
@@ -63,5 +63,5 @@ def test_an_order_that_nobody_fulfils_is_forgotten() -> None:
 
 
 def test_without_workers_there_are_no_steps() -> None:
-    with pytest.raises(Refused, match="no worker trains"):
+    with pytest.raises(Refused, match="no worker is training"):
         order(Ps(sgd_plan()))

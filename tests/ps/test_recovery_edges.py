@@ -8,30 +8,32 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import optax
 import pytest
-from tests.ps.jobs import FAST, PARAMS, Job, first_values, in_thread, kill
+from tests.ps.jobs import FAST, PARAMS, FakeClock, Job, first_values, in_thread, kill
 from tests.ps.plans import plan_of
 from tests.ps.test_replication import kill_ps, make, push, replicated, stand_quite_still, standbys, wait_until
 from tests.ps.test_steering import FIRST, RATE, SECOND, require, steerable
 
 from trainband.cluster import ClusterSpec
+from trainband.cluster.credentials import NO_CREDENTIALS
 from trainband.cluster.identity import Identity
 from trainband.errors import StreamClosed, Unreachable
-from trainband.ps.replication.recruiter import Recruiter
+from trainband.job.checkpoints import RestoreFrom
+from trainband.ps.replication.replicator.recruiter import Recruiter
 from trainband.ps.rules import Sync
-from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
-from trainband.ps.worker.heartbeats import SILENT_BEATS
-from trainband.wire import messages as m
-from trainband.wire import replication as r
-from trainband.wire.memory import MemoryTransport
+from trainband.ps.worker.heartbeater import URGENT_S
+from trainband.ps.worker.urgency import SILENT_BEATS
+from trainband.runtime import SystemRuntime
+from trainband.wire.memory.transport import MemoryTransport
+from trainband.wire.messages import calls as m
+from trainband.wire.messages import replication as r
+from trainband.wire.messages.replication import arbiter_name
 from trainband.wire.network import Network
-from trainband.wire.replication import arbiter_name
 from trainband.wire.transport import Connection, Listener, Timeouts
 
 __all__ = ["make"]  # the fixture
@@ -44,7 +46,7 @@ def one_worker(job: Job, plan: Any) -> tuple[JobClient, Exchange]:
     """It has joined and begun, and both shards have their standbys: (the worker, what it has)."""
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 100)
+    client.training.await_begin(1, 100)
     wait_until(lambda: standbys(job.said) == 2, "the standbys")
     return client, now
 
@@ -55,8 +57,8 @@ def two_workers(job: Job, plan: Any, restore: RestoreFrom | None = None) -> tupl
     joined = in_thread(lambda: chief.join(first_values(plan, PARAMS), restore), "chief")
     now = other.join(first_values(plan, PARAMS), restore)
     joined.result(20)
-    chief.await_begin(1, 100)
-    other.await_begin(1, 100)
+    chief.training.await_begin(1, 100)
+    other.training.await_begin(1, 100)
     return chief, other, now
 
 
@@ -71,13 +73,13 @@ def test_after_the_chief_has_died_for_good_another_brings_a_ps_back(make: Callab
     chief, other, now = two_workers(job, plan, NO_CHECKPOINTS)
     now = push(other, plan, now)
     kill(chief)
-    wait_until(lambda: other.is_chief, "the successor")
+    wait_until(lambda: other.peers.is_chief, "the successor")
     kill_ps(job, 1)
     job.start_ps(1)
     now = push(other, plan, now)
     assert now.versions == (2, 0)  # the first values again, which never saw the worker that the spec calls the chief
-    assert other.is_chief
-    other.finish()
+    assert other.peers.is_chief
+    other.training.finish()
     other.leave()
 
 
@@ -86,7 +88,7 @@ def test_a_ps_that_comes_back_does_not_wait_for_one_whose_data_is_used_up(make: 
     plan = plan_of(PARAMS, optax.sgd(0.1), ps=1, rule=Sync())
     job = make(ps=1, workers=2, timeouts=QUICK)
     chief, other, now = two_workers(job, plan, NO_CHECKPOINTS)
-    chief.pause()
+    chief.training.pause()
     now = push(other, plan, now)
     kill_ps(job, 0)
     job.start_ps(0)
@@ -94,8 +96,8 @@ def test_a_ps_that_comes_back_does_not_wait_for_one_whose_data_is_used_up(make: 
     assert now.versions == (0,)
     now = in_thread(lambda: push(other, plan, now), "push").result(20.0)
     assert (now.versions, now.applied) == ((1,), True)
-    assert chief.at_work() == ("worker:1",)
-    assert other.at_work() == ()
+    assert chief.peers.at_work() == ("worker:1",)
+    assert other.peers.at_work() == ()
     for client in (other, chief):
         client.leave()
 
@@ -106,8 +108,8 @@ def test_a_standby_that_takes_over_knows_that_the_chief_is_gone(make: Callable[.
     chief, other, now = two_workers(job, plan)
     wait_until(lambda: standbys(job.said) == 2, "the standbys")
     kill(chief)
-    wait_until(lambda: other.is_chief, "the successor")
-    decides = arbiter_name(other._membership.incarnation)  # noqa: SLF001
+    wait_until(lambda: other.peers.is_chief, "the successor")
+    decides = arbiter_name(other.membership.incarnation)
     wait_until(lambda: arbiters(job) == {decides}, "its being the arbiter: shard 1 has nobody else to let ps:0 lead")
     kill_ps(job, 1)
     now = push(other, plan, now)
@@ -116,8 +118,8 @@ def test_a_standby_that_takes_over_knows_that_the_chief_is_gone(make: Callable[.
     wait_until(lambda: standbys(job.said) == before + 2, "the standbys that came back")
     kill_ps(job, 0)
     now = push(other, plan, now)
-    wait_until(lambda: other.is_chief, "the successor, by the word of the ps that has taken over")
-    other.finish()
+    wait_until(lambda: other.peers.is_chief, "the successor, by the word of the ps that has taken over")
+    other.training.finish()
     other.leave()
 
 
@@ -127,10 +129,10 @@ def test_a_number_that_was_set_outlives_its_ps(make: Callable[..., Job]) -> None
     job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=5.0))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 10)
+    client.training.await_begin(1, 10)
     wait_until(lambda: standbys(job.said) == 2, "the standbys")
     now = push(client, plan, now)
-    client.steer({RATE: SECOND})
+    client.training.steer({RATE: SECOND})
     kill_ps(job, 0)
     now = push(client, plan, now)
     require(plan, now.params, FIRST + SECOND)
@@ -141,7 +143,7 @@ def test_a_revived_ps_has_the_number_before_any_update(make: Callable[..., Job])
     plan = steerable()
     job = make(ps=2, workers=2, timeouts=QUICK)
     chief, other, now = two_workers(job, plan, NO_CHECKPOINTS)
-    chief.steer({RATE: 0.0})
+    chief.training.steer({RATE: 0.0})
     kill_ps(job, 1)
     job.start_ps(1)
     for _ in range(3):  # while the chief's main thread does something else
@@ -157,10 +159,10 @@ def test_a_bad_name_leaves_nothing_behind(make: Callable[..., Job]) -> None:
     job = make(ps=2, workers=1, timeouts=FAST)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 10)
+    client.training.await_begin(1, 10)
     with pytest.raises(Exception, match="no number 'momentum'"):
-        client.steer({"momentum": 0.5})
-    client.steer({RATE: SECOND})
+        client.training.steer({"momentum": 0.5})
+    client.training.steer({RATE: SECOND})
     now = push(client, plan, now)
     require(plan, now.params, SECOND)
     client.leave()
@@ -174,7 +176,7 @@ def test_a_question_outlasts_a_ps_that_is_silent(make: Callable[..., Job], silen
     client, now = one_worker(job, plan)
     push(client, plan, now)
     with job.services[silent].task.lock:  # as if its machine stood still
-        client._requests.ask(client._links[0], "pause", m.Pause(-1, ""), m.JobState)  # noqa: SLF001
+        client.training._requests.ask(client._links[0], "pause", m.Pause(-1, ""), m.JobState)  # noqa: SLF001
     client.leave()
 
 
@@ -205,22 +207,25 @@ def test_a_silent_ps_is_not_asked_for_whom_it_waits(make: Callable[..., Job]) ->
 def test_while_a_ps_is_silent_its_heir_is_asked_often(make: Callable[..., Job]) -> None:
     """A stream hears nothing of one that stands still: who waits there cannot say so."""
     plan = replicated()
-    job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=1.0, lease_s=60.0))
+    clock = FakeClock()
+    timeouts = replace(QUICK, heartbeat_s=1.0, lease_s=60.0)
+    job = make(ps=2, workers=1, timeouts=timeouts, runtime=SystemRuntime(clock))
     client, _ = one_worker(job, plan)
     heartbeater = client._heartbeats.heartbeaters[1]  # noqa: SLF001
-    times: list[float] = []
-    look = heartbeater.look
+    waits: list[float] = []
+    wait = heartbeater._wake.wait  # noqa: SLF001
 
-    def noted() -> m.JobState:
-        times.append(time.monotonic())
-        return look()
+    def noted(timeout_s: float) -> bool:
+        waits.append(timeout_s)
+        return wait(timeout_s)
 
-    heartbeater.look = noted  # type: ignore[method-assign]
-    wait_until(lambda: len(times) > 3, "some heartbeats")
-    assert min(then - now for now, then in pairwise(times)) > 0.5
+    heartbeater._wake.wait = noted  # type: ignore[assignment, method-assign]  # noqa: SLF001
+    wait_until(lambda: len(waits) >= 3, "some heartbeats")
+    assert set(waits) == {1.0}
     again = threading.Event()
     stand_quite_still(job.services[0], again)
-    wait_until(lambda: times[-1] - times[-3] < 1.0, "more heartbeats")
+    clock.now += SILENT_BEATS + 1.0
+    wait_until(lambda: waits[-3:] == [URGENT_S] * 3, "more heartbeats")
     again.set()
     client.leave()
 
@@ -233,15 +238,15 @@ def test_who_takes_itself_for_the_chief_joins_the_job_of_the_chief(make: Callabl
     here, tried = threading.Event(), threading.Event()
     begin, try_ = chief._setup._set_up, other._setup._set_up  # noqa: SLF001
 
-    def begin_late(bootstrapper: Any) -> None:
+    def begin_late(definer: Any) -> None:
         here.set()
         assert tried.wait(20.0)
         time.sleep(0.5)  # the other joins again meanwhile
-        begin(bootstrapper)
+        begin(definer)
 
-    def try_at_once(bootstrapper: Any) -> None:
+    def try_at_once(definer: Any) -> None:
         try:
-            try_(bootstrapper)
+            try_(definer)
         finally:
             tried.set()
 
@@ -252,7 +257,7 @@ def test_who_takes_itself_for_the_chief_joins_the_job_of_the_chief(make: Callabl
     joined.append(in_thread(lambda: other.join(first_values(plan, PARAMS)), "other"))
     for one in joined:
         one.result(20.0)
-    assert other.job == chief.job != ""
+    assert other.peers.job == chief.peers.job != ""
     chief.leave()
     other.leave()
 
@@ -270,9 +275,9 @@ def test_a_shard_is_not_given_up_by_what_was_heard_before(make: Callable[..., Jo
     job.start_ps(0)
     chief._cluster_view.is_nowhere = lambda link: nowhere and link.index == 0  # type: ignore[method-assign]  # noqa: SLF001
     chief._cluster_view.holder = lambda link: 0  # type: ignore[method-assign]  # noqa: ARG005, SLF001
-    bootstrapper = chief._membership.bootstrapper  # noqa: SLF001
-    assert bootstrapper is not None
-    chief._reviver._revive(0, bootstrapper)  # noqa: SLF001
+    definer = chief.membership.definer
+    assert definer is not None
+    chief._reviver._revive(0, definer)  # noqa: SLF001
     assert chief._finder.unrecoverable == {}  # noqa: SLF001
     chief.leave()
 
@@ -288,8 +293,8 @@ def test_a_ps_dies_between_joining_and_the_training(make: Callable[..., Job], co
     kill_ps(job, 1)
     if not count:
         job.start_ps(1)
-    client.await_begin(1, 10)
-    now = push(client, plan, client.pull())
+    client.training.await_begin(1, 10)
+    now = push(client, plan, client.exchanger.pull())
     assert now.versions == (1, 1)
     client.leave()
 
@@ -299,7 +304,7 @@ def test_what_is_confirmed_is_done_though_the_confirmation_is_lost(make: Callabl
     job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=5.0), transport=MemoryTransport(keeps=False))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 1)
+    client.training.await_begin(1, 1)
     wait_until(lambda: standbys(job.said) == 2, "the standbys")
     push(client, plan, now)
     follower = job.services[1].replicas.replicators[0]
@@ -318,10 +323,12 @@ def test_what_is_confirmed_is_done_though_the_confirmation_is_lost(make: Callabl
         return take(record, frame, Broken() if begins and not lost.is_set() else stream)  # type: ignore[arg-type]
 
     follower.taker._taken = take_once  # type: ignore[method-assign]  # noqa: SLF001
-    client.begin(2, 7)
+    client.training.begin(2, 7)
     assert lost.is_set()
     standby = job.services[1].replicas.by_shard[0]
-    wait_until(lambda: (standby.model.fit, standby.model.last_version) == (2, 7), "the standby to know of the training")
+    wait_until(
+        lambda: (standby.training.fit, standby.training.last_version) == (2, 7), "the standby to know of the training"
+    )
     client.leave()
 
 
@@ -331,7 +338,7 @@ def test_a_ps_of_an_older_job_is_no_standby_of_a_new_one(make: Callable[..., Job
     old = make(ps=2, workers=1, timeouts=timeouts)
     client = old.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 20)
+    client.training.await_begin(1, 20)
     wait_until(lambda: standbys(old.said) == 2, "the standbys of the old job")
     push(client, plan, now)
     cut = threading.Event()
@@ -352,7 +359,7 @@ def test_a_ps_of_an_older_job_is_no_standby_of_a_new_one(make: Callable[..., Job
             new.start_ps(index)
         other = new.client(plan, 0)
         now = other.join(first_values(plan, PARAMS))
-        other.await_begin(1, 200)
+        other.training.await_begin(1, 200)
         wait_until(lambda: standbys(new.said) == 2, "the standbys of the new job")
         cut.set()  # the old ps:0 reaches ps:1's address again
 
@@ -383,8 +390,8 @@ def test_heartbeats_that_come_at_once_revive_a_ps_once(
                 time.sleep(0.2)  # as on a busy machine
             super().start()
 
-    def revive(shard: int, bootstrapper: Any) -> None:
-        del bootstrapper
+    def revive(shard: int, definer: Any) -> None:
+        del definer
         begun.append(shard)
         over.wait(10.0)
 
@@ -412,7 +419,8 @@ def test_the_chief_awaits_the_standbys_though_a_heartbeat_is_missed(
     job = make(ps=2, workers=1, timeouts=QUICK)
     client = job.client(plan, 0)
     joining = in_thread(lambda: client.join(first_values(plan, PARAMS)), "chief")
-    wait_until(lambda: client._cluster_view.holder(client._links[0]) == 0 and client.job != "", "the first values")  # noqa: SLF001
+    view, link = client._cluster_view, client._links[0]  # noqa: SLF001
+    wait_until(lambda: view.holder(link) == 0 and client.peers.job != "", "the first values")
     end = time.monotonic() + 0.5
     while time.monotonic() < end:
         client._cluster_view.note(1, None, begun=False)  # noqa: SLF001
@@ -448,14 +456,14 @@ def test_a_chief_that_comes_back_together_with_a_ps(make: Callable[..., Job]) ->
     for _ in range(3):
         now = push(other, plan, now)
     kill(chief)
-    wait_until(lambda: other.is_chief, "the successor")
-    other._membership.bootstrapper = None  # noqa: SLF001 - it is slow to bring the ps back
+    wait_until(lambda: other.peers.is_chief, "the successor")
+    other.membership.definer = None
     kill_ps(job, 1)
     job.start_ps(1)
     again = job.client(plan, 0)
     joined = in_thread(lambda: again.join(first_values(plan, PARAMS), NO_CHECKPOINTS), "the chief").result(20.0)
     assert joined.versions == (3, 0)
-    assert [(state.fit, state.last_version) for state in again.states()] == [(1, 100), (1, 100)]
+    assert [(state.fit, state.last_version) for state in again.training.states()] == [(1, 100), (1, 100)]
     again.leave()
 
 
@@ -469,8 +477,8 @@ def test_the_first_ps_and_the_chief_die_together_and_only_the_ps_returns(make: C
     job.start_ps(0)
     now = push(other, plan, now)
     assert now.restarted
-    assert other.is_chief
-    other.finish()
+    assert other.peers.is_chief
+    other.training.finish()
     other.leave()
 
 
@@ -481,16 +489,16 @@ def test_an_heir_waits_until_every_ps_knows_that_the_chief_is_gone(make: Callabl
     joining = in_thread(lambda: chief.join(first_values(plan, PARAMS), NO_CHECKPOINTS), "chief")
     other.join(first_values(plan, PARAMS), NO_CHECKPOINTS)
     joining.result(20.0)
-    beginning = in_thread(lambda: other.await_begin(1, 10), "the successor")
+    beginning = in_thread(lambda: other.training.await_begin(1, 10), "the successor")
     # ps:0 hears that the chief is cut off; for ps:1 its lease goes on for a moment
     chief._heartbeats.heartbeaters[0].stop()  # noqa: SLF001
     chief._heartbeats.heartbeaters[0]._thread.join(5.0)  # noqa: SLF001
     chief._links[0].close()  # noqa: SLF001
-    wait_until(lambda: other.is_chief, "the successor, by the word of ps:0")
+    wait_until(lambda: other.peers.is_chief, "the successor, by the word of ps:0")
     time.sleep(0.3)
     kill(chief)
     assert beginning.result(20.0).fit == 1
-    assert [(state.fit, state.last_version) for state in other.states()] == [(1, 10), (1, 10)]
+    assert [(state.fit, state.last_version) for state in other.training.states()] == [(1, 10), (1, 10)]
     other.leave()
 
 
@@ -499,13 +507,13 @@ def test_a_ps_that_dies_after_an_early_end_is_told_of_it(make: Callable[..., Job
     job = make(ps=2, workers=2, timeouts=QUICK)
     chief, other, now = two_workers(job, plan, NO_CHECKPOINTS)
     now = push(other, plan, now)
-    chief.finish()
+    chief.training.finish()
     for one in (chief, other):
         wait_until(lambda one=one: one._cluster_view.last_version(1) == 1, "the word of the end")  # type: ignore[misc]  # noqa: SLF001
     kill_ps(job, 1)
     job.start_ps(1)
     wait_until(lambda: any("ps:1 resumes from" in line for line in job.heard), "the revival")
-    assert [state.last_version for state in chief.states()] == [1, 1]
+    assert [state.last_version for state in chief.training.states()] == [1, 1]
     chief.leave()
     other.leave()
 
@@ -563,7 +571,7 @@ class Relayed:
     """A network in which every listener is reached by a relay."""
 
     def __init__(self) -> None:
-        self._network = Network("flight")
+        self._network = Network("flight", credentials=NO_CREDENTIALS)
         self.relays: dict[str, Relay] = {}
 
     def listen(self, address: str, handler: Any, timeouts: Timeouts) -> Listener:
@@ -592,7 +600,7 @@ def one_worker_over_a_relay(**timeouts: float) -> Iterator[tuple[JobClient, Call
     client = job.client(plan, 0)
     try:
         now = client.join(first_values(plan, PARAMS), NO_CHECKPOINTS)
-        client.await_begin(1, 10)
+        client.training.await_begin(1, 10)
         now = push(client, plan, now)
         (relay,) = network.relays.values()
         yield client, lambda: push(client, plan, now), relay
@@ -660,7 +668,7 @@ def test_a_silent_stream_is_opened_anew_once_in_an_outage(make: Callable[..., Jo
     heartbeats = []
     for now in (10.0, 10.05, 10.2, 10.4, 20.0, 20.2, 20.4):
         client._heartbeats._look_for_lost_streams(0, was_away=now in (10.0, 20.0))  # noqa: SLF001
-        heartbeats.append((silent.interrupted, client._heartbeats._may_be_lost(link)))  # noqa: SLF001
+        heartbeats.append((silent.interrupted, client.exchanger._urgency._may_be_lost(link)))  # noqa: SLF001
     assert heartbeats == [(0, True), (0, True), (1, False), (1, False), (1, True), (2, False), (2, False)]
     link.suspected_at, link.stream = None, kept
     client.leave()

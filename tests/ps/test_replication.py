@@ -18,19 +18,19 @@ from tests.ps.jobs import FAST, PARAMS, Job, first_values, gradient_of, in_threa
 from tests.ps.plans import plan_of, tree_of
 
 from trainband.errors import CheckpointError, Unreachable
-from trainband.ps.description import Plan
-from trainband.ps.replication import recruiter as recruiting
 from trainband.ps.replication.failover import Role
-from trainband.ps.replication.replicator import Replicator
+from trainband.ps.replication.replicator import recruiter as recruiting
+from trainband.ps.replication.replicator.replicator import Replicator
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
-from trainband.ps.server.service import ParameterService
+from trainband.ps.service.service import ParameterService
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
-from trainband.wire import messages as m
-from trainband.wire.codec import encode
-from trainband.wire.memory import MemoryTransport
-from trainband.wire.replication import arbiter_name
+from trainband.ps.worker.plan import Plan
+from trainband.wire.memory.transport import MemoryTransport
+from trainband.wire.messages import calls as m
+from trainband.wire.messages.codec import encode
+from trainband.wire.messages.replication import arbiter_name
 
 QUICK = replace(FAST, lease_s=3.0)
 
@@ -60,7 +60,7 @@ def make() -> Iterator[Callable[..., Job]]:
 def kill_ps(job: Job, index: int) -> None:
     """As if its process had ended: nobody listens, every stream breaks off."""
     job.services[index].call("shutdown", encode(m.Shutdown("killed")))
-    job.services[index].stop()
+    job.services[index].lifecycle.stop()
     for replicator in job.services[index].replicas.replicators.values():
         replicator.stop(1.0)
     job.listeners[index].stop(0.0)
@@ -79,7 +79,7 @@ def standbys(said: list[str]) -> int:
 
 
 def push(client: JobClient, plan: Plan, now: Exchange, value: float = 1.0) -> Exchange:
-    return client.push(gradient_of(plan, value), now.versions, loss=1.0, examples=1, finite=True)
+    return client.exchanger.push(gradient_of(plan, value), now.versions, loss=1.0, examples=1, finite=True)
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -89,7 +89,7 @@ def test_a_ps_dies_and_nothing_is_lost(make: Callable[..., Job], dying: int, kee
     job = make(ps=2, workers=1, transport=MemoryTransport(keeps=keeps))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 20)
+    client.training.await_begin(1, 20)
     for _ in range(5):
         now = push(client, plan, now)
     kill_ps(job, dying)
@@ -117,7 +117,7 @@ def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], suc
     job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=4.0, lease_s=60.0))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 20)
+    client.training.await_begin(1, 20)
     now = push(client, plan, now)
     standby = job.services[1].replicas.by_shard[0]
     gate = threading.Event()
@@ -130,11 +130,11 @@ def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], suc
     if successor:
         job.start_ps(0)
     time.sleep(0.5)  # in which it would take over with too little
-    assert not any("takes shard 0 over" in line for line in job.said)
+    assert not any("takes over shard 0" in line for line in job.said)
     gate.set()
     for _ in range(5):
         now = push(client, plan, now)
-    assert any("ps:1 takes shard 0 over at version 5" in line for line in job.said)
+    assert any("ps:1 takes over shard 0 at version 5" in line for line in job.said)
     assert now.versions[0] == 10
     expected = reference(10)
     for name, leaf in tree_of(plan, now.params).items():
@@ -144,7 +144,7 @@ def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], suc
 
 def read_late(replica: ShardReplica, gate: threading.Event) -> None:
     """Has a replica do what its primary sends only once the gate is open; its lock is free meanwhile."""
-    lock, follow = replica.model._lock, replica.follow  # noqa: SLF001
+    lock, follow = replica._task.lock, replica.follow  # noqa: SLF001
 
     def late(*args: Any) -> None:
         lock.release()
@@ -162,7 +162,7 @@ def test_a_standby_that_does_not_read_is_said(make: Callable[..., Job]) -> None:
     job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=6.0))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 40)
+    client.training.await_begin(1, 40)
     gate = threading.Event()
     read_late(job.services[1].replicas.by_shard[0], gate)
 
@@ -204,10 +204,12 @@ def test_every_rule_goes_on_from_where_it_was(make: Callable[..., Job], rule: Up
     starts += [in_thread(partial(client.join, pytest.fail), "worker") for client in others]
     nows = [start.result(20.0) for start in starts]
     versions = [0]
+    bounds = [400]  # where the workers wait, however long a ps takes to come back
 
     def train(client: JobClient, now: Exchange) -> Exchange:
-        client.await_begin(1, steps)
+        client.training.await_begin(1, steps)
         while not now.done:
+            wait_until(lambda: versions[0] < bounds[-1], "the test to go on", 120.0)
             now = push(client, plan, now)
             versions[0] = max(versions[0], *now.versions)
             time.sleep(0.01 if isinstance(rule, Sync) else 0.03)
@@ -217,16 +219,18 @@ def test_every_rule_goes_on_from_where_it_was(make: Callable[..., Job], rule: Up
     runs = [in_thread(partial(train, client, now), "train") for client, now in zip([chief, *others], nows, strict=True)]
     wait_until(lambda: versions[0] > 20, "the first updates")
     kill_ps(job, dying)
-    wait_until(lambda: any("takes shard" in line for line in job.said), "the takeover")
+    wait_until(lambda: any("takes over shard" in line for line in job.said), "the takeover")
     at = versions[0]
     wait_until(lambda: versions[0] > at + 10, "updates without it")
     said = len(job.said)
     job.start_ps(dying)
     wait_until(lambda: standbys(job.said[said:]) == 2, "the new standbys")
     later = versions[0]
+    bounds.append(500)
     wait_until(lambda: versions[0] > later + 10, "updates with it")
     assert versions[0] < steps
     kill_ps(job, 1 - dying)
+    bounds.append(steps + 1)
     lasts = [run.result(60.0) for run in runs]
     for last in lasts:
         assert last.versions == (steps, steps)
@@ -244,7 +248,7 @@ def test_every_task_ends_with_the_same_error_where_the_values_are_lost(make: Cal
     others = other.join(first_values(plan, PARAMS))
     chiefs = joined.result(20)
     for client in (chief, other):
-        client.await_begin(1, 20)
+        client.training.await_begin(1, 20)
     for dying in (0, 1):
         kill_ps(job, dying)
     for dying in (0, 1):
@@ -270,7 +274,7 @@ def test_both_ps_die(make: Callable[..., Job]) -> None:
     job = make(ps=2, workers=1)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 20)
+    client.training.await_begin(1, 20)
     now = push(client, plan, now)
     for index in (0, 1):
         kill_ps(job, index)
@@ -287,16 +291,16 @@ def test_a_primary_that_was_away_finds_its_epoch_over(make: Callable[..., Job], 
     job = make(ps=2, workers=1, transport=MemoryTransport(keeps=keeps))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 30)
+    client.training.await_begin(1, 30)
     now = push(client, plan, now)
     away = job.services[0]
     stopped = threading.Event()
     for replicator in away.replicas.replicators.values():
         stand_still(replicator, stopped)
     now = push(client, plan, now)
-    assert any("ps:1 takes shard 0 over" in line for line in job.said)
+    assert any("ps:1 takes over shard 0" in line for line in job.said)
     stopped.set()
-    wait_until(lambda: any("ps:0 does not hold shard 0 any more" in line for line in job.said), "the fence")
+    wait_until(lambda: any("ps:0 no longer holds shard 0" in line for line in job.said), "the fence")
     wait_until(lambda: standbys(job.said) == 3, "the return as a standby")
     while not now.done:
         now = push(client, plan, now)
@@ -331,7 +335,7 @@ def test_a_standby_of_another_version_is_none(make: Callable[..., Job], monkeypa
     assert any("runs 9.9.9: run the same version on both" in line for line in job.said)
     assert standbys(job.said) == 0
     now = joining.result(20.0)
-    client.await_begin(1, 3)
+    client.training.await_begin(1, 3)
     while not now.done:
         now = push(client, plan, now)
     assert now.versions == (3, 3)
@@ -349,7 +353,7 @@ def test_a_standby_with_another_compiler_says_that_it_may_differ(
     client.join(first_values(plan, PARAMS))
     warnings = [line for line in job.said if "WARNING" in line]
     assert len(warnings) == len(set(warnings)) == 2, "each standby says it once"
-    assert all("has jaxlib 9.9.9 for a machine of tomorrow: its copy may differ" in line for line in warnings)
+    assert all("has jaxlib 9.9.9 for a machine of tomorrow: their values may differ" in line for line in warnings)
     client.leave()
 
 
@@ -358,11 +362,11 @@ def arbiter_and_other(job: Job, plan: Plan) -> tuple[JobClient, JobClient, Excha
     clients = [job.client(plan, number) for number in range(2)]
     starts = [in_thread(partial(client.join, first_values(plan, PARAMS)), "join") for client in clients]
     nows = [start.result(20.0) for start in starts]
-    for begin in [in_thread(partial(client.await_begin, 1, 20), "begin") for client in clients]:
+    for begin in [in_thread(partial(client.training.await_begin, 1, 20), "begin") for client in clients]:
         begin.result(20.0)
     wait_until(lambda: all(replica.failover.secure for replica in primaries(job)), "the standbys")
     arbiters = {replica.failover.term.arbiter for replica in primaries(job)}
-    names = [arbiter_name(client._membership.incarnation) for client in clients]  # noqa: SLF001
+    names = [arbiter_name(client.membership.incarnation) for client in clients]
     one = next(number for number, name in enumerate(names) if name in arbiters)
     return clients[one], clients[1 - one], nows[1 - one]
 
@@ -422,7 +426,7 @@ def test_a_standby_that_cannot_read_all_is_none_any_more(make: Callable[..., Job
     job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=4.0, lease_s=60.0))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 20)
+    client.training.await_begin(1, 20)
     now = push(client, plan, now)
     replicator, replica = job.services[1].replicas.replicators[0], job.services[1].replicas.by_shard[0]
     gate = threading.Event()
@@ -451,7 +455,7 @@ def test_an_old_answer_does_not_outweigh_a_newer_sign_of_life(make: Callable[...
     job = make(ps=2, workers=1)
     client = job.client(plan, 0)
     client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 20)
+    client.training.await_begin(1, 20)
     replicator, replica = job.services[1].replicas.replicators[0], job.services[1].replicas.by_shard[0]
     for stopped in job.services[1].replicas.replicators.values():
         stopped.stop(5.0)  # what follows is done by hand
@@ -485,9 +489,9 @@ def test_a_chief_finds_a_ps_that_was_not_there_when_it_came(make: Callable[..., 
         start.result(20.0)
     wait_until(lambda: len([replica for replica in primaries(job) if replica.failover.secure]) == 3, "the standbys")
     kill_ps(job, 2)
-    wait_until(lambda: any("ps:0 takes shard 2 over" in line for line in job.said), "the takeover")
+    wait_until(lambda: any("ps:0 takes over shard 2" in line for line in job.said), "the takeover")
     # Were its arbiter to die before it has decided, too, then shard 1 would wait for ps:2.
-    wait_until(lambda: any("ps:1 goes on with shard 1 alone" in line for line in job.said), "the end of the wait")
+    wait_until(lambda: any("ps:1 now serves shard 1" in line for line in job.said), "the end of the wait")
     kill(first)
     successor = job.client(plan, 0)
     successor.join(pytest.fail)

@@ -18,10 +18,11 @@ from tests.ps.checkpoints import WAIT_S, OnePs, saved_job
 from tests.ps.plans import plan_of
 
 from trainband.checkpoint import CheckpointDirectory, write_part
+from trainband.checkpoint.reader import buffer_of
 from trainband.errors import Refused
-from trainband.ps.server import saver
-from trainband.ps.server.allowed_directories import AllowedDirectories
-from trainband.wire import messages as m
+from trainband.ps.shard import saver
+from trainband.ps.shard.allowed_directories import AllowedDirectories
+from trainband.wire.messages import calls as m
 
 N = 20_000
 PARAMS = {"w": np.zeros(N, np.float32), "b": np.zeros(3, np.float32)}
@@ -53,7 +54,7 @@ class Gate:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     found = Gate()
-    monkeypatch.setattr("trainband.ps.server.saver.write_part", found)
+    monkeypatch.setattr("trainband.ps.shard.saver.write_part", found)
     yield found
     found.open.set()
 
@@ -134,7 +135,7 @@ def test_one_that_waits_makes_way_and_one_that_is_written_does_not(ps: OnePs, ga
     ps.order(tmp_path, token="b")
     assert ps.state("a") == m.SaveState(m.FORGOTTEN)
     assert gate.reached.wait(WAIT_S)
-    with pytest.raises(Refused, match=r"ps:0 is still writing its part of the checkpoint before"):
+    with pytest.raises(Refused, match=r"ps:0 is still writing its part of the last checkpoint"):
         ps.order(tmp_path, token="c")
     ps.order(tmp_path, token="b")
     gate.open.set()
@@ -207,7 +208,7 @@ def test_the_state_is_written_into_again_after_the_update_that_follows(ps: OnePs
 # --- worker state
 
 
-def test_luggage_is_awaited_of_those_that_were_there_and_still_are(ps: OnePs, tmp_path: Path) -> None:
+def test_worker_state_is_awaited_of_those_that_were_there_and_still_are(ps: OnePs, tmp_path: Path) -> None:
     ps.seen = {0: 3, 1: 2, 2: 0}
     ps.saver.keep(m.LeftWorkerState(1, "a life", 2, b"of one"))
     ps.order(tmp_path)
@@ -224,7 +225,7 @@ def test_luggage_is_awaited_of_those_that_were_there_and_still_are(ps: OnePs, tm
     assert ps.state(worker_state=False).worker_state == {}
 
 
-def test_luggage_that_comes_later_is_not_this_checkpoints(ps: OnePs, tmp_path: Path) -> None:
+def test_worker_state_that_comes_later_is_not_this_checkpoints(ps: OnePs, tmp_path: Path) -> None:
     ps.seen = {0: 3, 1: 3}
     ps.saver.keep(m.LeftWorkerState(7, "a life", 1, b"of one that left long ago"))
     ps.order(tmp_path)
@@ -332,7 +333,7 @@ def test_without_the_optimizers_state_it_begins_anew(checkpoint: Any) -> None:
 def test_adopted_once_and_only_what_was_read(ps: OnePs, checkpoint: Any) -> None:
     other = OnePs(MOMENTUM)
     adopt = m.Adopt(0, "a life", "one", 4, {0: b"worker state"})
-    with pytest.raises(Refused, match=r"ps:0 has read no checkpoint that it could adopt"):
+    with pytest.raises(Refused, match=r"ps:0 has read no checkpoint to adopt"):
         other.saver.adopt(adopt)
     assert other.read(checkpoint.path).failure == ""
     with pytest.raises(Refused, match="has read no checkpoint"):
@@ -379,7 +380,7 @@ def test_a_reading_that_fails_unforeseen_is_done(checkpoint: Any, monkeypatch: p
     def fail(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("trainband.ps.server.saver.buffer_of", fail)
+    monkeypatch.setattr("trainband.ps.shard.saver.buffer_of", fail)
     state = OnePs(MOMENTUM).read(checkpoint.path)
     assert (state.done, state.damaged) == (True, False)
     assert state.failure.endswith("MemoryError")
@@ -402,7 +403,7 @@ def test_nothing_is_read_through_a_link(checkpoint: Any, tmp_path: Path) -> None
 
 
 def test_of_many_orders_one_is_read_and_then_the_newest(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    reached, go_on, real = threading.Event(), threading.Event(), saver.buffer_of
+    reached, go_on, real = threading.Event(), threading.Event(), buffer_of
     read: list[str] = []
 
     def slow(one: Any, *rest: Any, **more: Any) -> Any:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ps.jobs import FAST, in_thread, spec_of
+from tests.programs import until
+from tests.ps.jobs import FAST, FakeClock, in_thread, spec_of
 
 from trainband.cluster import Cluster, Task
-from trainband.errors import AddressInUse, ClusterError
-from trainband.ps.server.server import Server
-from trainband.wire import messages as m
-from trainband.wire.codec import encode
-from trainband.wire.memory import MemoryTransport
+from trainband.errors import AddressInUse, ClusterError, PeerError
+from trainband.ps.server import Server
+from trainband.runtime import SystemRuntime
+from trainband.wire.memory.transport import MemoryTransport
+from trainband.wire.messages import calls as m
+from trainband.wire.messages.codec import encode
+from trainband.wire.transport import Connection
 
 SPEC = spec_of(1, 1)
 PS = Cluster(spec=SPEC, task=Task("ps", 0))
@@ -46,11 +48,11 @@ def test_a_ps_listens_from_its_birth_to_its_shutdown(cluster: Any, arguments: di
 
 
 WRONG: list[tuple[Any, dict[str, Any], str]] = [
-    (PS, {"job_name": "ps"}, "a Cluster says already which task this is; leave job_name and task_index out"),
+    (PS, {"job_name": "ps"}, "a Cluster already names its task; leave job_name and task_index out"),
     (SPEC, {"job_name": "ps"}, "give job_name and task_index"),
     (SPEC, {}, "give job_name and task_index"),
     (SPEC, {"job_name": "ps", "task_index": 1}, "no task ps:1"),
-    (SPEC, {"job_name": "boss", "task_index": 0}, "'boss' is no job"),
+    (SPEC, {"job_name": "boss", "task_index": 0}, "'boss' is not a job"),
 ]
 
 
@@ -77,18 +79,53 @@ def test_a_worker_waits_for_the_end_of_the_job() -> None:
     worker.shutdown()
 
 
-def test_a_worker_that_waits_for_the_end_outlasts_a_ps_that_comes_back() -> None:
-    transport = MemoryTransport()
-    worker = server(transport, SPEC, job_name="worker", task_index=0, timeouts=FAST)
+class Counted:
+    """A connection that counts how often it was answered, and how often not."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.address = connection.address
+        self.answered = self.unanswered = 0
+
+    def call(self, action: str, body: bytes = b"", *, timeout_s: float) -> bytes:
+        try:
+            found = self._connection.call(action, body, timeout_s=timeout_s)
+        except PeerError:
+            self.unanswered += 1
+            raise
+        self.answered += 1
+        return found
+
+    def await_answers(self) -> None:
+        """Until a call that is made from now on has been answered."""
+        last = self.answered + 2  # one may be under way
+        until(lambda: self.answered >= last, "two answers")
+
+    def await_silence(self) -> None:
+        """Until a call that is made from now on has not been answered."""
+        last = self.unanswered + 2
+        until(lambda: self.unanswered >= last, "two calls without an answer")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def test_a_worker_that_waits_for_the_end_outlasts_a_ps_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    transport, clock = MemoryTransport(), FakeClock()
+    counted = Counted(transport.connect("ps0:1", FAST))
+    monkeypatch.setattr(transport, "connect", lambda *_: counted)
+    worker = server(transport, SPEC, job_name="worker", task_index=0, runtime=SystemRuntime(clock))
     waiting = in_thread(worker.join, "worker")
     for _ in range(2):
         ps = server(transport, PS)
         serving = in_thread(ps.join, "ps")
-        time.sleep(0.3)  # in which the worker hears it
+        counted.await_answers()
         ps.shutdown()
         assert serving.result(20.0) == "its server was shut down"
-        time.sleep(0.5)
+        clock.now += FAST.lease_s - 1.0
+        counted.await_silence()
         assert not waiting.done()
+    clock.now += FAST.lease_s
     assert waiting.result(60.0) == "ps:0 has ended"
     worker.shutdown()
 

@@ -19,7 +19,8 @@ from tests.ps.jobs import FAST, PARAMS, FakeClock, Script, gradient_of, in_threa
 from tests.ps.plans import blocks_of, plan_of
 
 from trainband.cluster import Cluster, Task
-from trainband.data.leases import LeaseAnswer, LeaseRequest, SourceSettings
+from trainband.data.leases import LeaseAnswer, LeaseRequest
+from trainband.data.pieces import SourceSettings
 from trainband.errors import (
     DataError,
     DeadlineExceeded,
@@ -29,20 +30,21 @@ from trainband.errors import (
     Refused,
     TrainbandError,
 )
+from trainband.job.statistics import PsStatus
 from trainband.model.placement import Placement, RoundRobin
-from trainband.ps.description import Plan
 from trainband.ps.membership.job_end import LINGER_S
+from trainband.ps.program.update_program import UpdateProgram
 from trainband.ps.rules import Async, Sync
 from trainband.ps.rules.base import ENOUGH, REPLAYED
-from trainband.ps.server.lifecycle import DISMISSED_S
-from trainband.ps.server.program import UpdateProgram
-from trainband.ps.server.service import ParameterService
-from trainband.ps.statistics import PsStatus
+from trainband.ps.service.lifecycle import DISMISSED_S
+from trainband.ps.service.service import ParameterService
+from trainband.ps.worker.plan import Plan
 from trainband.runtime import SystemRuntime
 from trainband.runtime.signals import PREEMPTED
-from trainband.version import VERSION
-from trainband.wire import messages as m
-from trainband.wire.codec import decode, encode
+from trainband.version import VERSION, build, of_other_code
+from trainband.wire.messages import calls as m
+from trainband.wire.messages import replication as r
+from trainband.wire.messages.codec import decode, encode
 
 LEASE_S = FAST.lease_s
 
@@ -197,9 +199,21 @@ def test_a_worker_of_another_version_is_refused(ps: Ps, version: str, named: str
     assert ps.state.live == ()
 
 
+def test_a_worker_of_other_code_is_warned_of_and_shown(ps: Ps) -> None:
+    for index, version in enumerate((build(), f"{VERSION}+00000000")):
+        request = m.Join(f"worker:{index}", "life", "here", 7, ps.plan.description, version=version)
+        assert ps.call("join", request, m.Joined).version == build()
+        ps.call("join", request, m.Joined)  # again, as a worker does that waits
+    warnings = [line for line in ps.said if "WARNING" in line]
+    assert warnings == [of_other_code("worker:1", f"{VERSION}+00000000", "ps:0")]
+    assert "worker:1 runs trainband" in warnings[0]
+    assert ps.status.trainband == build()
+    assert [worker.version for worker in ps.status.workers] == [build(), f"{VERSION}+00000000"]
+
+
 def test_two_processes_that_claim_one_task(ps: Ps) -> None:
     ps.join(0, incarnation="one")
-    with pytest.raises(Refused, match=r"worker:0 is in the job already: process 100 on here"):
+    with pytest.raises(Refused, match=r"worker:0 is already in the job: process 100 on here"):
         ps.join(0, incarnation="two")
     assert ps.status.workers[0].pid == 100
 
@@ -252,7 +266,7 @@ def test_a_worker_that_waited_with_another_model_is_refused_when_there_is_one_to
 def test_only_the_chief_defines_begins_and_initialises(ps: Ps) -> None:
     ps.join(0)
     ps.join(1)
-    with pytest.raises(Refused, match="worker:1 may not define the model: only the chief may, which is worker:0"):
+    with pytest.raises(Refused, match="worker:1 may not define the model: only the chief, worker:0, may"):
         ps.define(1)
     ps.define(0)
     with pytest.raises(Refused, match="worker:1 may not begin a training"):
@@ -263,7 +277,7 @@ def test_only_the_chief_defines_begins_and_initialises(ps: Ps) -> None:
 
 def test_defining_is_idempotent(ps: Ps) -> None:
     ps.join(0)
-    assert ps.define() == m.Joined(worker=0, lease_s=LEASE_S, defined=True, initialised=False)
+    assert ps.define() == m.Joined(worker=0, lease_s=LEASE_S, defined=True, initialised=False, version=build())
     ps.play(0, ps.values())
     assert ps.define().initialised
 
@@ -275,7 +289,7 @@ BAD_DEFINITIONS: list[tuple[Callable[[Ps], Any], type[TrainbandError], str]] = [
     (
         lambda ps: ps.define(description=replace(ps.plan.description, rule={"name": "magic"})),
         Refused,
-        "no update rule is called 'magic'",
+        "unknown update rule 'magic'",
     ),
     (
         lambda ps: ps.define(description=replace(ps.plan.description, slices=ps.plan.description.slices[:1])),
@@ -399,12 +413,12 @@ def test_it_says_so_again_after_a_while(ps: Ps) -> None:
 
 BAD_FRAMES: list[tuple[Callable[[Ps], Any], str]] = [
     # what a worker sends -> what it is told; the stream is over then
-    (lambda _: b"", "sent something that is no"),
+    (lambda _: b"", "sent an invalid"),
     (lambda _: b"\xc1garbage", "check that both run the same version of trainband"),
-    (lambda _: encode(m.Params(0, 0, 0, False, "")), "sent something that is no"),
+    (lambda _: encode(m.Params(0, 0, 0, False, "")), "sent an invalid"),
     (lambda _: m.Open(0, "life of worker:0"), "worker:0 opened its stream twice"),
-    (lambda ps: (ps.push(1)[0], ()), "does not fit this shard (other sizes than were defined)"),
-    (lambda ps: (ps.push(1)[0], [np.zeros(3, np.float32)]), "other sizes than were defined"),
+    (lambda ps: (ps.push(1)[0], ()), "does not fit this shard (wrong size)"),
+    (lambda ps: (ps.push(1)[0], [np.zeros(3, np.float32)]), "does not fit this shard (wrong size)"),
     (lambda ps: ps.push(1, version=1), "claims params of version 1, but the version is 0"),
     (lambda ps: ps.push(1, version=-1), "Expected `int` >= 0"),
 ]
@@ -428,13 +442,13 @@ def test_pushes_before_there_are_values(ps: Ps) -> None:
     assert "it has no values yet" in ps.play(0, ps.push(1)).failure
     assert "the chief has not initialised it" in ps.play(0, m.Pull()).failure
     wrong = (m.Initialise(), [np.zeros(5, np.float32)])
-    assert "worker:0 sent first values of another size than it defined" in ps.play(0, wrong).failure
+    assert "worker:0 sent first values of the wrong size" in ps.play(0, wrong).failure
     assert not ps.state.initialised
 
 
 FIRST_WORDS: list[tuple[Any, str]] = [
-    (m.Pull(), "a script did not say who it is before anything else"),
-    (b"GET / HTTP/1.1", "a script sent something that is no"),
+    (m.Pull(), "a script did not identify itself first"),
+    (b"GET / HTTP/1.1", "a script sent an invalid"),
     (m.Open(5, "life of worker:0"), "no worker has the number 5"),
     (m.Open(0, "another life"), "worker number 0 is another process now"),
 ]
@@ -459,17 +473,17 @@ def test_a_stream_that_never_says_who_it_is(ps: Ps) -> None:
 
 def test_a_stopped_service_takes_no_stream(ps: Ps) -> None:
     ps.ready()
-    ps.service.stop()
+    ps.service.lifecycle.stop()
     script = Script(m.Open(0, "life of worker:0"), ps.push(1))
     ps.service.stream(script)
     assert (script.answers, script.closed) == ([], True)
 
 
 def test_unknown_actions_and_garbage(ps: Ps) -> None:
-    with pytest.raises(Refused, match="ps:0 knows no action 'dance'; check that both run the same version"):
+    with pytest.raises(Refused, match="ps:0 has no action 'dance'; check that both run the same version"):
         ps.service.call("dance", b"")
     for action in ("join", "define", "begin", "heartbeat", "leave", "shutdown"):
-        with pytest.raises(ProtocolError, match="sent something that is no"):
+        with pytest.raises(ProtocolError, match="sent an invalid"):
             ps.service.call(action, b"\xc1")
 
 
@@ -572,7 +586,7 @@ def test_the_verdicts(ps: Ps) -> None:
     ps.begin(1)
     ps.leave(0)
     # not complete: worker:1 has never come
-    assert verdict(ps) == ("", "a worker to come back, now that nobody is left (worker:1)", FAST.start_s)
+    assert verdict(ps) == ("", "a worker to come back, as none is left (worker:1)", FAST.start_s)
     ps.join(1)
     ps.play(1, ps.push(1))  # complete, and lost
     assert verdict(ps) == ("the job is complete", "", None)
@@ -582,7 +596,7 @@ def test_a_complete_job_waits_a_while_for_who_never_came(ps: Ps) -> None:
     ps.join(0)
     ps.define()
     ps.play(0, ps.values(), lambda: ps.begin(1), ps.push(1), lambda: ps.leave(0))
-    assert verdict(ps) == ("", "worker:1 to look in at the end of the job", LINGER_S)
+    assert verdict(ps) == ("", "worker:1 to check in at the end of the job", LINGER_S)
 
 
 def test_a_complete_job_waits_a_while_for_who_died_before(ps: Ps) -> None:
@@ -594,7 +608,7 @@ def test_a_complete_job_waits_a_while_for_who_died_before(ps: Ps) -> None:
     ps.play(1, ps.push(1))  # its stream breaks off before the job is complete
     ps.clock.now += 10.0
     ps.play(0, ps.push(0), lambda: ps.leave(0))
-    assert verdict(ps) == ("", "worker:1 to look in at the end of the job", LINGER_S)
+    assert verdict(ps) == ("", "worker:1 to check in at the end of the job", LINGER_S)
     ps.clock.now += LINGER_S - 10.0
     assert verdict(ps) == ("the job is complete", "", None)
 
@@ -610,7 +624,7 @@ def test_a_lost_worker_is_waited_for(ps: Ps) -> None:
     ps.ready()
     ps.leave(0)
     ps.play(1, ps.push(1))
-    assert verdict(ps) == ("", "a worker to come back, now that nobody is left (worker:1)", FAST.start_s)
+    assert verdict(ps) == ("", "a worker to come back, as none is left (worker:1)", FAST.start_s)
 
 
 def test_one_that_was_asked_to_end_is_waited_for_unless_others_have_ended_the_job_since(ps: Ps) -> None:
@@ -618,7 +632,7 @@ def test_one_that_was_asked_to_end_is_waited_for_unless_others_have_ended_the_jo
     ps.leave(1)
     ps.clock.now += 1.0
     ps.leave(0, PREEMPTED)
-    assert verdict(ps) == ("", "a worker to come back, now that nobody is left (worker:0)", FAST.start_s)
+    assert verdict(ps) == ("", "a worker to come back, as none is left (worker:0)", FAST.start_s)
     assert [one.presence for one in ps.status.workers] == ["preempted", "left"]
     ps.clock.now += 1.0
     ps.join(1, incarnation="second life")
@@ -630,7 +644,7 @@ def test_a_failed_worker_is_waited_for(ps: Ps) -> None:
     ps.ready()
     ps.leave(0, "KeyError: 'x'")
     ps.leave(1)
-    assert verdict(ps) == ("", "a worker to come back, now that nobody is left (worker:0)", FAST.start_s)
+    assert verdict(ps) == ("", "a worker to come back, as none is left (worker:0)", FAST.start_s)
 
 
 @pytest.mark.parametrize(("reason", "words"), [("enough for today", "enough for today"), ("", "asked to")])
@@ -638,7 +652,7 @@ def test_a_shutdown_ends_at_once(ps: Ps, reason: str, words: str) -> None:
     ps.ready()
     ps.call("shutdown", m.Shutdown(reason), m.JobState)
     assert verdict(ps) == (f"shut down: {words}", "", None)
-    assert ps.service.run() == f"shut down: {words}"
+    assert ps.service.lifecycle.run() == f"shut down: {words}"
     assert ps.status.ended
 
 
@@ -659,7 +673,7 @@ def run_with_ticks(ps: Ps, step_s: float) -> str:
     ps.clock = Ticking(step_s)
     ps.service.task.clock = ps.clock
     ps.service.task.wake.wait = lambda timeout=None: True  # type: ignore[method-assign]  # noqa: ARG005
-    return ps.service.run()
+    return ps.service.lifecycle.run()
 
 
 def test_run_gives_up_when_nobody_comes_back(ps: Ps) -> None:
@@ -667,7 +681,7 @@ def test_run_gives_up_when_nobody_comes_back(ps: Ps) -> None:
     ps.leave(0)
     ps.play(1)
     with pytest.raises(
-        DeadlineExceeded, match=r"waited .* s for a worker to come back.*worker:1.*; start the workers again"
+        DeadlineExceeded, match=r"waited .* s for a worker to come back.*worker:1.*; restart the workers"
     ):
         run_with_ticks(ps, 1.0)
     assert any(line.startswith("waiting for a worker to come back") for line in ps.said)
@@ -679,7 +693,7 @@ def test_run_ends_well_when_who_never_came_does_not_look_in(ps: Ps) -> None:
     ps.define()
     ps.play(0, ps.values(), lambda: ps.begin(1), ps.push(1), lambda: ps.leave(0))
     assert run_with_ticks(ps, 1.0) == "the job is complete"
-    assert any("worker:1 to look in" in line for line in ps.said)
+    assert any("worker:1 to check in" in line for line in ps.said)
 
 
 def test_run_ends_leases(ps: Ps) -> None:
@@ -690,7 +704,7 @@ def test_run_ends_leases(ps: Ps) -> None:
 
 def test_run_ends_when_the_last_worker_leaves(ps: Ps) -> None:
     ps.ready(steps=0)
-    running = in_thread(ps.service.run, "run")
+    running = in_thread(ps.service.lifecycle.run, "run")
     ps.leave(0)
     assert not running.done()
     ps.leave(1)
@@ -700,7 +714,7 @@ def test_run_ends_when_the_last_worker_leaves(ps: Ps) -> None:
 def test_a_ps_that_was_stopped_after_its_last_update_does_not_wait_for_its_workers(ps: Ps) -> None:
     """They have left, and could not say so. The chief alone would be waited for, were it known to have died."""
     ps.ready(steps=0)
-    running = in_thread(ps.service.run, "run")
+    running = in_thread(ps.service.lifecycle.run, "run")
     absence = ps.service.lifecycle._absence  # noqa: SLF001
     until(lambda: absence._looked_at is not None, "its first look")  # noqa: SLF001
     ps.clock.now += 100.0
@@ -713,9 +727,9 @@ def test_a_ps_that_was_stopped_after_its_last_update_does_not_wait_for_its_worke
 
 def test_a_ps_that_is_dismissed_serves_until_the_workers_have_left(ps: Ps) -> None:
     ps.ready(steps=10)
-    running = in_thread(ps.service.run, "run")
-    ps.service.dismiss()
-    said = "; for 15 s at most it serves worker:0, worker:1 until they leave"
+    running = in_thread(ps.service.lifecycle.run, "run")
+    ps.service.lifecycle.dismiss()
+    said = "; it serves worker:0, worker:1 until they leave, 15 s at most"
     until(lambda: any(said in line for line in ps.said), "its word")
     ps.play(0, ps.push(1))
     assert ps.status.version == 1
@@ -723,25 +737,25 @@ def test_a_ps_that_is_dismissed_serves_until_the_workers_have_left(ps: Ps) -> No
     assert not running.done()
     ps.leave(1)
     assert running.result(10.0) == "every worker has left"
-    assert ps.service.cut_short
+    assert ps.service.lifecycle.cut_short
 
 
 def test_a_ps_that_is_dismissed_does_not_serve_for_ever(ps: Ps) -> None:
     ps.ready(steps=10)
-    ps.service.dismiss()
+    ps.service.lifecycle.dismiss()
     ps.service.membership.expire = lambda: None  # type: ignore[method-assign]
     assert run_with_ticks(ps, 1.0) == "SIGTERM asked this task to end"
     assert DISMISSED_S <= ps.clock.now - FakeClock().now < 2 * DISMISSED_S
-    assert ps.service.cut_short
+    assert ps.service.lifecycle.cut_short
 
 
 def test_a_ps_that_is_dismissed_at_the_end_of_its_job_has_ended_with_it(ps: Ps) -> None:
     ps.ready(steps=0)
-    ps.service.dismiss()
+    ps.service.lifecycle.dismiss()
     ps.leave(0)
     ps.leave(1)
-    assert ps.service.run() == "the job is complete"
-    assert not ps.service.cut_short
+    assert ps.service.lifecycle.run() == "the job is complete"
+    assert not ps.service.lifecycle.cut_short
 
 
 # --- the public face
@@ -859,9 +873,9 @@ def test_a_process_in_whose_place_another_has_pushed_does_not_come_back(ps: Ps) 
 
 def test_a_worker_of_an_older_job_is_refused(ps: Ps) -> None:
     ps.ready()
-    ps.service.replicas.by_shard[0].model.job = "this one"
+    ps.service.replicas.by_shard[0].job = "this one"
     request = m.Join("worker:1", "life of worker:1", "here", 101, ps.plan.description, "another one", version=VERSION)
-    with pytest.raises(Refused, match="worker:1 belongs to another job than the one that ps:0 serves now"):
+    with pytest.raises(Refused, match="worker:1 belongs to a job that has ended; ps:0 now serves another one"):
         ps.call("join", request, m.Joined)
     assert ps.call("join", replace(request, job="this one"), m.Joined).job == "this one"
 
@@ -874,8 +888,10 @@ def test_a_worker_of_an_older_job_does_not_keep_its_name_from_the_new_ones(ps: P
     ps.join(0)
     ps.define(job="this one")
     assert ps.state.live == ("worker:0",)
-    assert any(line.startswith("worker:1 belongs to another job than the one that ps:0 serves now") for line in ps.said)
-    with pytest.raises(Refused, match="worker:1 belongs to another job than the one that ps:0 serves now"):
+    assert any(
+        line.startswith("worker:1 belongs to a job that has ended; ps:0 now serves another one") for line in ps.said
+    )
+    with pytest.raises(Refused, match="worker:1 belongs to a job that has ended; ps:0 now serves another one"):
         ps.call("join", old, m.Joined)
     ps.join(1)
     assert set(ps.state.live) == {"worker:0", "worker:1"}
@@ -894,7 +910,7 @@ def test_the_lowest_live_worker_has_the_duties_of_a_chief_that_is_gone(ps: Ps) -
     assert ps.begin(10, worker=1).last_version == 10
     ps.heartbeat(0)
     assert ps.state.chief == "worker:0"
-    with pytest.raises(Refused, match="only the chief may, which is worker:0"):
+    with pytest.raises(Refused, match="only the chief, worker:0, may"):
         ps.begin(20, fit=2, worker=1)
 
 
@@ -927,17 +943,17 @@ def test_pieces_of_workers_that_do_not_come_back_go_to_others(ps: Ps) -> None:
     ps.ready()
     replica = ps.service.replicas.by_shard[0]
     settings = SourceSettings(10, 5, 1, 0, False)
-    replica.journal.lease(0, LeaseRequest("digits", settings, iterator="one"))
-    replica.journal.lease(1, LeaseRequest("digits", settings, iterator="two"))
-    reserved = replica.model.sources.copy()
+    replica.record(r.Leased(0, LeaseRequest("digits", settings, iterator="one")))
+    replica.record(r.Leased(1, LeaseRequest("digits", settings, iterator="two")))
+    reserved = replica.sources.copy()
     ps.leave(1)
-    replica.model.sources.take_over(reserved)  # as from a checkpoint
+    replica.sources.take_over(reserved)  # as from a checkpoint
     ps.service.reserved_pieces._adopted[0] = ps.clock.now  # noqa: SLF001
     ps.service.reserved_pieces.free()
-    assert replica.model.sources.holders() == {0, 1}
+    assert replica.sources.holders() == {0, 1}
     ps.clock.now += LEASE_S
     ps.service.reserved_pieces.free()
-    assert replica.model.sources.holders() == {0}
+    assert replica.sources.holders() == {0}
 
 
 @pytest.mark.parametrize("late", [True, False])
@@ -951,15 +967,16 @@ def test_pieces_of_a_worker_whose_data_is_used_up_go_to_others(late: bool) -> No
     ps.begin(10)
     replica = ps.service.replicas.by_shard[0]
     for worker, iterator in enumerate(("one", "two")):
-        replica.journal.lease(worker, LeaseRequest("digits", SourceSettings(10, 5, 1, 0, False), iterator=iterator))
-    replica.model.sources.restore(replica.model.sources.record(), 2)
+        request = LeaseRequest("digits", SourceSettings(10, 5, 1, 0, False), iterator=iterator)
+        replica.record(r.Leased(worker, request))
+    replica.sources.restore(replica.sources.record(), 2)
     ps.service.reserved_pieces._adopted[0] = ps.clock.now  # noqa: SLF001
     if late:
         ps.clock.now += LEASE_S
         ps.service.reserved_pieces.free()
     else:
         ps.call("pause", m.Pause(1, life(1)), m.JobState)
-    assert replica.model.sources.holders() == {0}
+    assert replica.sources.holders() == {0}
 
 
 # --- who has paused
@@ -1065,11 +1082,11 @@ def test_a_worker_state_that_no_checkpoint_can_hold_is_refused_and_not_kept(ps: 
 
 
 def test_a_worker_state_larger_than_any_is_refused(ps: Ps, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainband.ps.server.checkpoint_calls.MOST_BESIDE_THE_MODEL_BYTES", 0)
+    monkeypatch.setattr("trainband.ps.service.checkpoint_calls.MOST_BESIDE_THE_MODEL_BYTES", 0)
     ps.ready()
     nbytes = 8 * sum(leaf.nbytes for leaf in PARAMS.values())
     array = ("uint8", (nbytes,), bytes(nbytes))
-    with pytest.raises(Refused, match=f"for this model, {nbytes:,} are the most"):
+    with pytest.raises(Refused, match=f"this model's limit is {nbytes:,} bytes"):
         ps.call("worker_state", m.LeftWorkerState(0, life(0), 2, worker_state(array=array)), m.JobState)
 
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from tests.ps.plans import blocks_of, plan_of
 
 from trainband.errors import Refused
-from trainband.ps.server.gradients import all_finite
-from trainband.ps.server.program import CompiledProgram
-from trainband.ps.server.shard import ParamsVersion, Shard
+from trainband.ps.program.compiled_program import CompiledProgram
+from trainband.ps.program.gradients import all_finite
+from trainband.ps.shard.shard import ParamsVersion, Shard
 
 N = 4096
 """Elements: enough that JAX aligns and keeps the buffers as they are."""

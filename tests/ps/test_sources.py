@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from trainband.data.leases import LeaseRequest, SourceSettings
+from trainband.data.leases import LeaseRequest
+from trainband.data.pieces import SourceSettings
 from trainband.errors import DataError
-from trainband.ps.server.sources import SharedSources
+from trainband.job.shared_sources import SharedSources
 
 SETTINGS = SourceSettings(examples=10, piece=5, epochs=1, seed=0, shuffle=False)
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import replace
 
 import optax
 import pytest
 from msgspec import structs
-from tests.ps.jobs import PARAMS, Job, first_values, gradient_of, in_thread
+from tests.programs import until
+from tests.ps.jobs import FAST, PARAMS, FakeClock, Job, first_values, gradient_of, in_thread
 from tests.ps.plans import plan_of
 
-from trainband.ps.description import Plan
-from trainband.ps.membership import stall_detector
 from trainband.ps.rules import Sync
+from trainband.ps.service.stall_detector import SILENT_S
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
+from trainband.ps.worker.plan import Plan
+from trainband.runtime import SystemRuntime
 
 
 def sync_plan(stall_s: float = 0.0) -> Plan:
@@ -25,18 +28,50 @@ def sync_plan(stall_s: float = 0.0) -> Plan:
     return replace(plan, description=structs.replace(plan.description, stall_s=stall_s))
 
 
+class Watched(Job):
+    """A job of two workers whose clock is moved by the tests. Its one ps is asked what it looks at."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        # Nobody is lost as the clock is moved.
+        super().__init__(workers=2, timeouts=replace(FAST, lease_s=1e6), runtime=SystemRuntime(self.clock))
+        self._looks = 0
+
+    def start(self) -> Watched:
+        super().start()
+        detector = self.services[0].stall_detector
+        look = detector.handle_stalled
+
+        def counted(limit_s: float) -> None:
+            look(limit_s)
+            self._looks += 1
+
+        detector.handle_stalled = counted  # type: ignore[method-assign]
+        return self
+
+    def look(self) -> None:
+        """Waits until the ps has looked for workers that are stuck."""
+        last = self._looks + 2  # the next look may have begun
+        until(lambda: self._looks >= last, "two looks at the workers")
+
+    def wait(self, seconds: float) -> None:
+        """Lets time pass, and the ps look."""
+        self.clock.now += seconds
+        self.look()
+
+    def named(self) -> list[str]:
+        """What the ps has said of workers that are stuck."""
+        return [line for line in self.said if "is alive but has pushed nothing for" in line]
+
+    def stalled(self) -> list[bool]:
+        """Which of the workers are stuck."""
+        return [worker.stalled_s > 0 for worker in self.services[0].status().workers]
+
+
 @pytest.fixture
-def make() -> Iterator[Callable[..., Job]]:
-    jobs: list[Job] = []
-
-    def start(**arguments: object) -> Job:
-        job = Job(**arguments).start()  # type: ignore[arg-type]
-        jobs.append(job)
-        return job
-
-    yield start
-    for job in jobs:
-        job.close()
+def job() -> Iterator[Watched]:
+    with closing(Watched().start()) as made:
+        yield made
 
 
 def two(job: Job, plan: Plan, steps: int) -> tuple[tuple[JobClient, Exchange], tuple[JobClient, Exchange]]:
@@ -44,73 +79,80 @@ def two(job: Job, plan: Plan, steps: int) -> tuple[tuple[JobClient, Exchange], t
     chief, other = job.client(plan, 0), job.client(plan, 1)
     now = chief.join(first_values(plan, PARAMS))
     then = other.join(pytest.fail)
-    chief.begin(1, steps)
+    chief.training.begin(1, steps)
     return (chief, now), (other, then)
 
 
 def push(client: JobClient, plan: Plan, now: Exchange) -> Exchange:
-    return client.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=1, finite=True)
+    return client.exchanger.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=1, finite=True)
 
 
-def test_a_stuck_worker_is_named_and_waited_for(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stall_detector, "SILENT_S", 0.3)
+def pushes(job: Job, client: JobClient, plan: Plan, now: Exchange) -> Future[Exchange]:
+    """The push of one that the ps has, and whose update waits for the other worker."""
+    pushed = in_thread(lambda: push(client, plan, now), "push")
+    until(lambda: job.services[0].status().waiting_for == ("worker:1",), "the push")
+    return pushed
+
+
+def test_a_stuck_worker_is_named_and_waited_for(job: Watched) -> None:
     plan = sync_plan()
-    job = make(workers=2)
     (chief, now), (stuck, then) = two(job, plan, 2)
-    began = time.monotonic()
-    pushed = in_thread(lambda: push(chief, plan, now), "chief")
-    with pytest.raises(TimeoutError):
-        pushed.result(1.5)
-    named = [line for line in job.said if line.startswith("worker:1 lives, but has pushed nothing for")]
-    assert named
-    assert len(named) <= 1 + (time.monotonic() - began) / 0.3  # now and then, not at every look
-    status = job.services[0].status()
-    assert [worker.stalled_s > 0 for worker in status.workers] == [False, True]
+    pushed = pushes(job, chief, plan, now)
+    job.wait(SILENT_S - 1)
+    assert job.named() == []
+    said = []
+    for more_s, silent_s in ((2, SILENT_S + 1), (SILENT_S + 1, 2 * SILENT_S + 2)):
+        said.append(f"worker:1 is alive but has pushed nothing for {silent_s:.0f} s; others wait for it")
+        job.wait(more_s)
+        job.look()
+        assert job.named() == said, "now and then, not at every look"
+    assert job.stalled() == [False, True]
+    assert not pushed.done()
     push(stuck, plan, then)
-    assert pushed.result(10.0).versions == (1,)
-    assert [worker.stalled_s > 0 for worker in job.services[0].status().workers] == [False, False]
+    assert pushed.result(20.0).versions == (1,)
+    assert job.stalled() == [False, False]
 
 
-def test_one_that_nobody_waits_for_is_named_too(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stall_detector, "SILENT_S", 0.3)
+def test_one_that_nobody_waits_for_is_named_too(job: Watched) -> None:
     plan = plan_of(PARAMS, optax.sgd(1.0))
-    plan = replace(plan, description=structs.replace(plan.description, stall_s=0.5))
-    job = make(workers=2)
+    plan = replace(plan, description=structs.replace(plan.description, stall_s=SILENT_S + 5))
     (chief, now), (stuck, then) = two(job, plan, 1_000_000)
     then = push(stuck, plan, then)
-    until = time.monotonic() + 1.5
-    while time.monotonic() < until:
+    for _ in range(10):
+        job.wait(SILENT_S / 4)
         now = push(chief, plan, now)
-    named = [line for line in job.said if line.endswith("; nobody waits for it")]
-    assert 1 <= len(named) <= 5
-    assert all(line.startswith("worker:1 lives, but has pushed nothing for") for line in named)
-    assert [worker.stalled_s > 0 for worker in job.services[0].status().workers] == [False, True]
+    assert 1 <= len(job.named()) <= 3
+    assert all(line.startswith("worker:1 ") and line.endswith("; no one waits for it") for line in job.named())
+    assert job.stalled() == [False, True]
     assert job.services[0].status().waiting_for == ()
-    assert "counts no more" not in str(job.said)  # there is nothing to leave it out of
+    assert "is ignored until" not in str(job.said)  # there is nothing to leave it out of
     push(stuck, plan, then)
-    assert not any(worker.stalled_s for worker in job.services[0].status().workers)
+    assert job.stalled() == [False, False]
 
 
-def test_slow_steps_are_not_stuck(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_steps_are_not_stuck(job: Watched) -> None:
     plan = plan_of(PARAMS, optax.sgd(1.0))
-    job = make(workers=2)
     (chief, now), (slow, then) = two(job, plan, 1_000_000)
     for _ in range(2):
-        time.sleep(0.5)
+        job.wait(SILENT_S * 2 / 3)
         now, then = push(chief, plan, now), push(slow, plan, then)
-    monkeypatch.setattr(stall_detector, "SILENT_S", 0.3)
-    time.sleep(1.0)
-    assert "has pushed nothing" not in str(job.said)
-    assert not any(worker.stalled_s for worker in job.services[0].status().workers)
+    job.wait(2 * SILENT_S)
+    assert job.named() == []
+    assert job.stalled() == [False, False]
+    job.wait(2 * SILENT_S)
+    assert len(job.named()) == 2, "five times as long as usual"
 
 
-def test_a_stuck_worker_is_left_out_if_that_was_asked_for(make: Callable[..., Job]) -> None:
-    plan = sync_plan(stall_s=0.4)
-    job = make(workers=2)
+def test_a_stuck_worker_is_left_out_if_that_was_asked_for(job: Watched) -> None:
+    plan = sync_plan(stall_s=4.0)
     (chief, now), (stuck, then) = two(job, plan, 3)
-    now = push(chief, plan, now)
+    pushed = pushes(job, chief, plan, now)
+    job.wait(3.0)
+    assert not pushed.done()
+    job.wait(2.0)
+    now = pushed.result(20.0)
     assert now.versions == (1,)
-    assert any("worker:1 lives, but has pushed nothing" in line and "counts no more" in line for line in job.said)
+    assert job.named() == ["worker:1 is alive but has pushed nothing for 5 s; it is ignored until its next push"]
     now = push(chief, plan, now)  # without another wait
     assert now.versions == (2,)
     # Its next push is too late for its step, but from then on it counts again.
@@ -118,4 +160,4 @@ def test_a_stuck_worker_is_left_out_if_that_was_asked_for(make: Callable[..., Jo
     assert not late.applied
     last = in_thread(lambda: push(chief, plan, now), "chief")
     push(stuck, plan, late)
-    assert last.result(10.0).versions == (3,)
+    assert last.result(20.0).versions == (3,)

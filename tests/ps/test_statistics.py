@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainband.ps.statistics import RATE_WINDOW_S, Rate, StalenessCounts
+from trainband.job.statistics import RATE_WINDOW_S, Rate, StalenessCounts
 
 
 def test_without_updates_all_is_nought() -> None:

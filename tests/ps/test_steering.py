@@ -12,7 +12,7 @@ from tests.ps.plans import plan_of, tree_of
 from tests.ps.test_replication import kill_ps, make, push, standbys, wait_until
 
 from trainband.errors import ModelError, Refused
-from trainband.ps.description import Plan
+from trainband.ps.worker.plan import Plan
 
 __all__ = ["make"]  # the fixture
 
@@ -36,10 +36,10 @@ def test_every_ps_has_the_new_rate_from_the_next_update_on(make: Callable[..., J
     job = make(ps=2, workers=1, timeouts=FAST)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 10)
+    client.training.await_begin(1, 10)
     now = push(client, plan, now)
     assert [ps.status().learning_rate for ps in job.services] == [FIRST] * 2
-    client.steer({RATE: SECOND})
+    client.training.steer({RATE: SECOND})
     for _ in range(2):
         now = push(client, plan, now)
         assert [ps.status().learning_rate for ps in job.services] == [SECOND] * 2
@@ -53,7 +53,7 @@ def test_whoever_asks_sees_the_rate_of_a_schedule_and_disturbs_no_update(make: C
     job = make(ps=2, workers=1, timeouts=FAST)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 10)
+    client.training.await_begin(1, 10)
     for made, rate in enumerate(rates, 1):
         now = push(client, plan, now)
         assert [ps.status().learning_rate for ps in job.services] == [rate] * 2
@@ -66,10 +66,10 @@ def test_a_standby_has_it_too(make: Callable[..., Job]) -> None:
     job = make(ps=2, workers=1)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 10)
+    client.training.await_begin(1, 10)
     wait_until(lambda: standbys(job.said) == 2, "the standbys")
     now = push(client, plan, now)
-    client.steer({RATE: SECOND})
+    client.training.steer({RATE: SECOND})
     now = push(client, plan, now)
     kill_ps(job, 0)
     now = push(client, plan, now)
@@ -82,12 +82,12 @@ def test_what_is_being_saved_stays_as_it_was(make: Callable[..., Job]) -> None:
     job = make(ps=2, workers=1, timeouts=FAST)
     client = job.client(plan, 0)
     client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 10)
+    client.training.await_begin(1, 10)
     (replica,) = job.services[0].replicas.by_shard.values()
-    shard = replica.model.require_updater().shard
+    shard = replica.require_updater().shard
     snapshot = shard.snapshot()
     before = [np.array(leaf) for leaf in snapshot.state]
-    client.steer({RATE: SECOND})
+    client.training.steer({RATE: SECOND})
     shard.release_snapshot(snapshot)
     for old, leaf in zip(before, snapshot.state, strict=True):
         np.testing.assert_array_equal(old, leaf)
@@ -101,7 +101,7 @@ def test_a_number_that_is_not_there_is_refused_with_those_that_are(make: Callabl
     client = job.client(plan, 0)
     client.join(first_values(plan, PARAMS))
     with pytest.raises(ModelError, match=r"no number 'momentum' that could be set; it has .*learning_rate"):
-        client.steer({"momentum": 0.5})
+        client.training.steer({"momentum": 0.5})
     client.leave()
 
 
@@ -111,8 +111,8 @@ def test_only_the_chief_steers(make: Callable[..., Job]) -> None:
     chief, other = job.client(plan, 0), job.client(plan, 1)
     chief.join(first_values(plan, PARAMS))
     other.join(first_values(plan, PARAMS))
-    chief.await_begin(1, 10)
+    chief.training.await_begin(1, 10)
     with pytest.raises(Refused, match="steer the optimizer"):
-        other.steer({RATE: SECOND})
+        other.training.steer({RATE: SECOND})
     chief.leave()
     other.leave()

@@ -8,11 +8,11 @@ from tests.ps.jobs import PARAMS, gradient_of
 from tests.ps.plans import blocks_of, plan_of
 
 from trainband.model.layout import JobLayout
+from trainband.ps.program.compiled_program import CompiledProgram
 from trainband.ps.rules import Bounded, Sync, UpdateRule
 from trainband.ps.rules.base import Begin, Join, Leave, Push
-from trainband.ps.server.program import CompiledProgram
-from trainband.ps.server.shard import Shard
-from trainband.ps.server.updater import Updater
+from trainband.ps.shard.shard import Shard
+from trainband.ps.shard.updater import Updater
 
 
 def updater_of(rule: UpdateRule) -> Updater:

@@ -24,7 +24,7 @@ HOSTILE = (
 def test_any_text_can_be_a_label_and_comes_back_as_it_was() -> None:
     family = Family("gauge", "some_info", "A metric.\nSecond line, with \\ in it.")
     for text in HOSTILE:
-        family.add(1.0, ("text", text))
+        family.set(1.0, ("text", text))
     (found,) = text_string_to_metric_families(exposition([family], (("task", "ps:0"),)))
     assert [sample.labels for sample in found.samples] == [{"task": "ps:0", "text": text} for text in HOSTILE]
     assert found.documentation == "A metric.\nSecond line, with \\ in it."
@@ -61,7 +61,7 @@ def test_numbers(value: float, text: str) -> None:
 
 
 def test_a_process_tells_what_it_has_used() -> None:
-    text = exposition(process_families((("task", "ps:0"),)))
+    text = exposition(process_families("ps:0"))
     values = {one.name: one.samples[0].value for one in text_string_to_metric_families(text)}
     assert values["process_cpu_seconds"] > 0
     assert 1e6 < values["process_resident_memory_bytes"] <= values["process_virtual_memory_bytes"]

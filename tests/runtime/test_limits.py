@@ -40,8 +40,8 @@ def test_a_ps_says_how_many_descriptors_it_lacks_and_for_whom() -> None:
     out = run("""
         import resource
         from trainband.errors import ResourceExhausted
-        from trainband.ps.server.server import Server
-        from trainband.wire.memory import MemoryTransport
+        from trainband.ps.server import Server
+        from trainband.wire.memory.transport import MemoryTransport
         resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
         cluster = {"ps": ["ps0:1"], "worker": [f"worker{i}:1" for i in range(4)]}
         try:
@@ -50,7 +50,7 @@ def test_a_ps_says_how_many_descriptors_it_lacks_and_for_whom() -> None:
             print(exc)
     """)
     assert out.startswith(
-        "ps:0 needs about 64 open descriptors for 4 workers, and may have 40 at most: before it starts, "
+        "ps:0 needs about 64 open descriptors for 4 workers, but may have at most 40; before it starts, "
     )
 
 
@@ -66,7 +66,7 @@ def test_the_launcher_says_so_before_it_starts_anything() -> None:
         except ResourceExhausted as exc:
             print(exc)
     """)
-    assert out.startswith("the launcher needs about 80 open descriptors for 8 tasks, and may have 40 at most: ")
+    assert out.startswith("the launcher needs about 80 open descriptors for 8 tasks, but may have at most 40; ")
 
 
 def test_threads_that_cannot_be_made_are_named() -> None:
@@ -82,7 +82,7 @@ def test_threads_that_cannot_be_made_are_named() -> None:
         except ResourceExhausted as exc:
             print(exc)
     """)
-    assert out.startswith("worker:3 needs about 144 threads for 64 ps, and can have ")
+    assert out.startswith("worker:3 needs about 144 threads for 64 ps, but can have only ")
 
 
 def refuse(*_: object, **__: object) -> None:

@@ -7,7 +7,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -107,6 +107,26 @@ def test_more_requests_than_places_are_turned_away_at_once() -> None:
                 assert first.recv(100).startswith(b"HTTP/1.0 200 ")
         finally:
             go.set()
+
+
+def test_silent_clients_keep_nobody_out() -> None:
+    with serving(lambda: "up 1\n", requests=4) as server, ExitStack() as stack:
+        silent = [stack.enter_context(connect(server)) for _ in range(10)]
+        assert get(server.url)[0] == 200
+        assert silent[0].recv(1) == b""
+
+
+def test_a_site_whose_name_leads_here_gets_nothing() -> None:
+    with serving(lambda: "up 1\n") as server:
+        for header, status in (
+            (b"Host: localhost\r\nHost: evil.example", 400),
+            (b"Host: evil.example", 400),
+            (b"Host: localhost\r\nOrigin: http://evil.example", 403),
+            (b"Host: localhost", 200),
+        ):
+            with connect(server) as one:
+                one.sendall(b"GET /metrics HTTP/1.1\r\n" + header + b"\r\n\r\n")
+                assert one.recv(100).startswith(b"HTTP/1.0 %d " % status), header
 
 
 def test_a_request_without_end_is_cut_off() -> None:

@@ -84,7 +84,7 @@ def served(model: ServedModel, **options: Any) -> Iterator[App]:
 
 def client(app: App) -> httpx.AsyncClient:
     """Of an app in this process."""
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost")
 
 
 def ask(app: App, method: str, path: str, **request: Any) -> httpx.Response:

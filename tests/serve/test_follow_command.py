@@ -29,7 +29,7 @@ def test_nobody_listens(tmp_path: Path) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{held.getsockname()[1]}"
-        with pytest.raises(Unreachable, match=f"nobody listens at {address}. Give --follow the address of a ps"):
+        with pytest.raises(Unreachable, match=f"nothing listens at {address}. Give --follow the address of a ps"):
             follow(address, tmp_path)
 
 
@@ -58,7 +58,7 @@ def test_the_first_worker_of_a_job_without_ps(tmp_path: Path) -> None:
 def test_what_was_typed(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="--follow"):
         follow("localhost", tmp_path)
-    with pytest.raises(click.UsageError, match="name it by --model"):
+    with pytest.raises(click.UsageError, match="give --model"):
         follow("127.0.0.1:1", tmp_path, "--batch", "2")
-    with pytest.raises(click.UsageError, match="Give SOURCE, or a job that runs"):
+    with pytest.raises(click.UsageError, match="Give SOURCE, or a running job"):
         CliRunner().invoke(serve, [], catch_exceptions=False, standalone_mode=False)

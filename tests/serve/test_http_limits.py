@@ -69,7 +69,7 @@ def raw(server: InferenceServer, data: bytes, *, shut: bool = False) -> bytes:
 
 
 def test_bodies_are_limited_whatever_they_say() -> None:
-    head = f"POST {PREDICT} HTTP/1.1\r\nHost: a\r\n".encode()
+    head = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\n".encode()
     with serving(Gated(), max_body_bytes=1000, request_timeout_s=0.5) as server:
         assert post(server)[0] == 200
         # by what Content-Length says, before a byte has come
@@ -95,13 +95,13 @@ def test_bodies_that_are_being_sent_are_limited_together() -> None:
             for _ in range(LARGEST_BODIES)
         ]
         for one in senders:
-            one.sendall(f"POST {PREDICT} HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n".encode())
+            one.sendall(f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n".encode())
         deadline = time.monotonic() + 20
         while server.app.metrics.in_flight < LARGEST_BODIES:
             assert time.monotonic() < deadline
             time.sleep(0.005)
         status, value, _ = post(server)
-        assert (status, value["error"]) == (503, "bodies of 64,000 bytes are being worked on; come back later.")
+        assert (status, value["error"]) == (503, "bodies of 64,000 bytes are in progress; retry later.")
         for one in senders:
             one.close()
         while server.app.metrics.in_flight:
@@ -120,7 +120,7 @@ def test_more_requests_than_may_be_under_way_are_told_to_come_back() -> None:
         assert gated.running.acquire(timeout=10)
         status, value, headers = post(server)
         assert (status, headers["retry-after"]) == (503, "1")
-        assert "1 requests are under way" in value["error"]
+        assert "1 requests are in progress" in value["error"]
         gated.open.set()
         first.join()
         assert found[0][:2] == (200, {"predictions": [[2.0, 4.0]]})

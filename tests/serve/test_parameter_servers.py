@@ -47,14 +47,14 @@ class Followed:
         self.job.start()
         self.client = self.job.client(self.plan, 0)
         self.now = self.client.join(first_values(self.plan, self.params))
-        self.client.begin(1, 10)
+        self.client.training.begin(1, 10)
 
     def push(self, value: float) -> None:
         """One update."""
         gradient = blocks_of(
             self.plan, jax.tree.map(lambda leaf: np.full(np.shape(leaf), value, np.float32), self.params)
         )
-        self.now = self.client.push(gradient, self.now.versions, loss=0.0, examples=1, finite=True)
+        self.now = self.client.exchanger.push(gradient, self.now.versions, loss=0.0, examples=1, finite=True)
 
     def run(self, model: ServedModel) -> Any:
         """Hands versions over to the model, in a thread."""
@@ -109,7 +109,7 @@ def test_a_job_of_another_model_is_not_served(tmp_path: Path) -> None:
     other = {"factor": np.float32(2.0), "bias": np.zeros(3, np.float32)}
     followed = Followed(other)
     followed.start()
-    with pytest.raises(ModelMismatch, match=r"it has params/bias, which scaled has not"):
+    with pytest.raises(ModelMismatch, match=r"it has params/bias, which scaled does not have"):
         followed.source.open()
     followed.client.leave("")
     followed.job.close()
@@ -119,7 +119,7 @@ def test_a_job_of_another_model_is_not_served(tmp_path: Path) -> None:
     running = followed.run(model)
     followed.start()
     wait_until(lambda: followed.source.status.state is SourceState.FAILED, "the refusal")
-    assert "it has params/bias, which scaled has not" in followed.source.status.detail
+    assert "it has params/bias, which scaled does not have" in followed.source.status.detail
     assert (model.current.number, model.current.weights["params/factor"]) == (3, 7.0)
     followed.client.leave("")
     followed.end(running)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.serve.served import EXAMPLE, ask, program, served, two_inputs
+from trainband.model.predictor import Predictor
 from trainband.serve import ServedModel
 from trainband.serve.app import App
 
@@ -71,10 +72,10 @@ def test_v2_in_binary() -> None:
 
 
 BAD_BINARY = [
-    ({"parameters": {"binary_data_size": 12}}, 16, "takes 16 bytes as FP32, and its binary_data_size is 12"),
-    ({"parameters": {"binary_data_size": 16}}, 12, "16 bytes were to come, 12 did"),
+    ({"parameters": {"binary_data_size": 12}}, 16, "takes 16 bytes as FP32, but its binary_data_size is 12"),
+    ({"parameters": {"binary_data_size": 16}}, 12, "expected 16 bytes, got 12"),
     ({"parameters": {"binary_data_size": 16}}, 20, "the body has 20 bytes after its JSON"),
-    ({"parameters": {"binary_data_size": -4}, "shape": [-1, 2]}, 16, "says shape"),
+    ({"parameters": {"binary_data_size": -4}, "shape": [-1, 2]}, 16, "has shape"),
 ]
 
 
@@ -88,14 +89,14 @@ def test_binary_that_lies_about_its_size_is_refused(app: App, changes: dict[str,
 def test_a_header_longer_than_the_body_is_refused(app: App) -> None:
     answer = ask(app, "POST", INFER, content=b"{}", headers={"Inference-Header-Content-Length": "99"})
     assert answer.status_code == 400
-    assert "is 99, and the body has 2 bytes" in answer.json()["error"]
+    assert "is 99, but the body has 2 bytes" in answer.json()["error"]
 
 
 def test_a_compressed_body(app: App) -> None:
     body = gzip.compress(json.dumps({"instances": ROWS}).encode())
     assert ask(app, "POST", PREDICT, content=body, headers={"Content-Encoding": "gzip"}).status_code == 200
     cut = ask(app, "POST", PREDICT, content=body[:-9], headers={"Content-Encoding": "gzip"})
-    assert (cut.status_code, "ends within" in cut.json()["error"]) == (400, True)
+    assert (cut.status_code, "is incomplete" in cut.json()["error"]) == (400, True)
     bomb = gzip.compress(bytes(64 << 20))
     assert ask(app, "POST", PREDICT, content=bomb, headers={"Content-Encoding": "gzip"}).status_code == 413
 
@@ -141,9 +142,9 @@ def test_floats_that_json_has_not(app: App) -> None:
 
 BAD: list[tuple[str, bytes | Any, str]] = [
     # address, body, what the error says
-    (PREDICT, b"", "cannot be read as a request"),
-    (PREDICT, b'{"instances": [[1.0, 2', "cannot be read as a request"),
-    (PREDICT, b'{"instances": [[NaN, 2', "cannot be read as a request"),
+    (PREDICT, b"", "cannot read the request"),
+    (PREDICT, b'{"instances": [[1.0, 2', "cannot read the request"),
+    (PREDICT, b'{"instances": [[NaN, 2', "cannot read the request"),
     (PREDICT, {}, "either instances (rows) or inputs (columns)"),
     (PREDICT, {"instances": ROWS, "inputs": ROWS}, "either instances (rows) or inputs (columns)"),
     (PREDICT, {"instances": ROWS, "signature_name": "other"}, "no signature 'other'"),
@@ -157,7 +158,7 @@ BAD: list[tuple[str, bytes | Any, str]] = [
     (INFER, {"inputs": [tensor(), tensor()]}, "given twice"),
     (INFER, {"inputs": [tensor(name="image")]}, "no input 'image'"),
     (INFER, {"inputs": [tensor(datatype="FP64")]}, "expected FP32 (input: float32[batch, 2])"),
-    (INFER, {"inputs": [tensor(shape=[2, 3])]}, "which is 6 elements, and has 4"),
+    (INFER, {"inputs": [tensor(shape=[2, 3])]}, "needs 6 elements, but has 4"),
     (INFER, {"inputs": [tensor(shape=[4, 1])]}, "is float32[4, 1]; expected input: float32[batch, 2]"),
     (INFER, {"inputs": [tensor(shape=[0, 2], data=[])]}, "no examples"),
     (INFER, {"inputs": [tensor()], "outputs": [{"name": "logits"}]}, "no output 'logits'"),
@@ -172,7 +173,7 @@ def test_bad_input_is_told_what_is_expected(app: App, path: str, body: Any, foun
     assert found in answer.json()["error"]
 
 
-@pytest.mark.parametrize(("number", "found"), [(2**40, "no tensor"), (1.5, "Expected `int`"), (True, "Expected `int`")])
+@pytest.mark.parametrize(("number", "found"), [(2**40, "a tensor"), (1.5, "Expected `int`"), (True, "Expected `int`")])
 def test_a_number_that_is_no_int32_is_refused(pair: App, number: Any, found: str) -> None:
     answer = ask(pair, "POST", "/v1/models/pair:predict", json={"instances": [{"x": [1, 2], "n": number}]})
     assert answer.status_code == 400
@@ -195,3 +196,45 @@ def test_what_is_served_and_what_is_not(app: App) -> None:
         assert ask(app, "GET", path).status_code == 404, path
     assert ask(app, "POST", "/v1/models/other:predict", json={"instances": ROWS}).status_code == 404
     assert ask(app, "GET", PREDICT).status_code == 405
+
+
+def test_tritons_client_may_ask_for_the_configuration_and_the_statistics() -> None:
+    with served(ServedModel.of(program())) as app:
+        assert ask(app, "POST", INFER, json={"inputs": [tensor()]}).status_code == 200
+        assert ask(app, "POST", INFER, json={"inputs": []}).status_code == 400
+        config = ask(app, "GET", "/v2/models/scaled/config").json()
+        assert (config["name"], config["max_batch_size"]) == ("scaled", 8)
+        assert config["input"] == [{"name": "input", "data_type": "TYPE_FP32", "dims": [2]}]
+        assert [output["dims"] for output in config["output"]] == [[], [2]]
+        for path in ("/v2/models/scaled/stats", "/v2/models/scaled/versions/7/stats", "/v2/models/stats"):
+            (stats,) = ask(app, "GET", path).json()["model_stats"]
+            assert (stats["name"], stats["version"], stats["inference_count"]) == ("scaled", "7", 2)
+            assert (stats["execution_count"], stats["inference_stats"]["success"]["count"]) == (1, 1)
+            assert stats["inference_stats"]["fail"]["count"] == 1
+            assert stats["inference_stats"]["compute_infer"]["ns"] > 0
+        assert ask(app, "GET", "/v2/models/other/config").status_code == 404
+        wanted = {"inputs": [tensor()], "outputs": [{"name": "scaled", "parameters": {"classification": 1}}]}
+        assert "of the extension 'classification'" in ask(app, "POST", INFER, json=wanted).json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "encoded"), [("gzip", "gzip"), ("deflate", "deflate"), ("gzip, deflate, br", ""), ("br", "")]
+)
+def test_an_answer_is_compressed_where_the_client_asks_for_that_alone(app: App, accepted: str, encoded: str) -> None:
+    answer = ask(app, "POST", INFER, json={"inputs": [tensor()]}, headers={"Accept-Encoding": accepted})
+    assert answer.headers.get("content-encoding", "") == encoded
+    assert answer.json()["outputs"][1]["data"] == [0, 2, 4, 6]  # httpx unpacks it
+
+
+def test_integers_that_jax_would_cut_are_refused() -> None:
+    predictor = Predictor(lambda params, batch: batch * params["factor"], example=np.array([1, 2, 3]))
+    one = ServedModel.of(predictor.program({"params/factor": np.array(1, np.int32)}), name="ids")
+    kept = ServedModel.of_run(lambda inputs: {"output": inputs["input"]}, one.signature, "ids")  # such as ONNX's
+    for model, code in ((one, 400), (kept, 200)):
+        with served(model) as app:
+            answer = ask(app, "POST", "/v1/models/ids:predict", json={"instances": [1, 2**32 + 1]})
+            assert answer.status_code == code, answer.text
+            if code == 400:
+                assert "array ['input'] (int64[2]) holds 4294967297" in answer.json()["error"]
+            data = {"name": "input", "shape": [1], "datatype": "INT64", "data": [2**32 + 1]}
+            assert ask(app, "POST", "/v2/models/ids/infer", json={"inputs": [data]}).status_code == code

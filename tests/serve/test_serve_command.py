@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -14,14 +15,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from click.testing import CliRunner
 
 from tests.serve.served import program
 from tests.serve.test_sources import commit
 from trainband.cli.serve import serve
+from trainband.cluster.certificates import issue, make_authority
 from trainband.errors import YourError
 from trainband.export import export_program
+from trainband.runtime.http.access import Access
+from trainband.runtime.http.server import tls_context
+from trainband.serve import InferenceServer
 
 PROGRAM = """
 import time
@@ -69,7 +75,7 @@ def test_sigterm_takes_readiness_back_and_finishes_what_is_under_way(tmp_path: P
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        found = re.search(r"serves scaled, version 10, on cpu, at http://127\.0\.0\.1:(\d+) ", line)
+        found = re.search(r"serving scaled, version 10, on cpu, at http://127\.0\.0\.1:(\d+) ", line)
         assert found, line
         port = int(found[1])
         assert get(port, "/v2/health/ready") == 200
@@ -112,3 +118,42 @@ def test_a_directory_that_is_no_model_says_what_is_missing(tmp_path: Path) -> No
     (tmp_path / "out" / "program.jax_export").write_bytes(b"")
     with pytest.raises(YourError, match="is not the file that was exported"):
         CliRunner().invoke(serve, [str(tmp_path / "out"), "--port", "0"], catch_exceptions=False)
+
+
+def test_it_says_what_is_open_to_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef\n")
+    out = tmp_path / "out"
+    out.mkdir()  # no model: the command ends behind what it says
+
+    def said(*words: str) -> str:
+        return CliRunner().invoke(serve, [str(out), *words]).stderr
+
+    assert "warning: anyone who reaches 0.0.0.0 can get predictions" in said("--host", "0.0.0.0")
+    assert "warning" not in said("--host", "127.0.0.1")
+    assert "warning" not in said("--host", "0.0.0.0", "--token-file", str(token))
+    monkeypatch.setenv("TRAINBAND_SERVE_TOKEN_FILE", str(token))
+    assert "warning" not in said("--host", "0.0.0.0")
+    assert "give both" in said("--tls-key", str(token))
+    with pytest.raises(YourError, match=r"--token-file .* cannot be read"):
+        CliRunner().invoke(serve, [str(out), "--token-file", str(tmp_path / "no")], catch_exceptions=False)
+
+
+def test_a_token_over_tls(tmp_path: Path) -> None:
+    make_authority(tmp_path)
+    certificate = issue(tmp_path, "ps:0", ["127.0.0.1"])
+    tls = tls_context(certificate, certificate.with_suffix(".key"))
+    trusted = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    access = Access.at("127.0.0.1", token="0123456789abcdef")
+    with (
+        InferenceServer(program(), port=0, access=access, tls=tls) as server,
+        httpx.Client(base_url=server.url, verify=trusted) as client,
+    ):
+        assert server.url.startswith("https://")
+        body = {"instances": [[1.0, 2.0]] * 20_000}
+        assert client.get("/v2/health/ready").status_code == 200
+        assert client.post("/v1/models/scaled:predict", json=body).status_code == 401
+        answer = client.post(
+            "/v1/models/scaled:predict", json=body, headers={"Authorization": "Bearer 0123456789abcdef"}
+        )
+        assert len(answer.json()["predictions"]) == 20_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from tests.serve.served import ask, program, served
-from trainband.runtime.exposition import exposition, quoted
+from trainband.runtime.exposition import Family, exposition, quoted
 from trainband.serve import ServedModel
-from trainband.serve.metrics import Counter, Histogram
+from trainband.serve.histogram import Histogram
 
 SAMPLE = re.compile(r'(?P<name>[a-z_]+)\{(?P<labels>(?:[a-z]+="(?:[^"\\\n]|\\.)*",?)+)\} (?P<value>\S+)')
 
@@ -72,8 +72,8 @@ def test_a_scrape() -> None:
 
 
 def test_the_text_format() -> None:
-    counter, histogram = Counter("a_total", "As."), Histogram("b_seconds", "Bs.", (0.5, 1.0))
-    counter.add(2, (("kind", 'x"\\\n'),))
+    counter, histogram = Family("counter", "a_total", "As."), Histogram("b_seconds", "Bs.", (0.5, 1.0))
+    counter.add(2, ("kind", 'x"\\\n'))
     for value in (0.5, 0.75, 3):
         histogram.observe(value)
     assert exposition([counter, histogram], (("m", "n"),)) == (

@@ -74,7 +74,7 @@ def test_a_swap_compiles_nothing_and_may_name_only_what_changed() -> None:
     ("weights", "found"),
     [
         ({"params/other": np.float32(1)}, "scaled has no params/other"),
-        ({"params/factor": np.ones(2, np.float32)}, r"params/factor is float32\[2\], and float32\[\] in scaled"),
+        ({"params/factor": np.ones(2, np.float32)}, r"params/factor is float32\[2\], but float32\[\] in scaled"),
         ({"params/factor": np.float16(1)}, r"params/factor is float16\[\]"),
     ],
 )
@@ -110,7 +110,7 @@ def test_what_arrives_while_a_batch_is_computed_is_the_next_batch() -> None:
         statistics = app.metrics
     assert found == [{"predictions": [[2.0 * v, 2.0 * v]] * n} for v, n in ((1, 1), (2, 1), (3, 2), (4, 2))]
     assert gated.sizes == [1]
-    assert (statistics.examples.value(), statistics.padding.value()) == (6, 3)  # a batch of 1, and one of 5 in 8
+    assert (statistics.examples.total(), statistics.padding.total()) == (6, 3)  # a batch of 1, and one of 5 in 8
 
 
 def test_examples_that_depend_on_each_other_are_not_batched() -> None:

@@ -52,7 +52,7 @@ def test_a_new_checkpoint_is_served_and_a_damaged_or_foreign_one_is_passed_over(
     assert found == []
     commit(tmp_path, 20, 3.0)
     flip(commit(tmp_path, 30, 4.0) / "ps-0.safetensors", -1)
-    checkpoints.look(on_version)  # both have landed since: the newest that is sound
+    checkpoints.look(on_version)  # both were committed since: the newest that is sound
     assert found == [20]
     commit(tmp_path, 40, [1.0, 2.0])
     checkpoints.look(on_version)
@@ -61,7 +61,7 @@ def test_a_new_checkpoint_is_served_and_a_damaged_or_foreign_one_is_passed_over(
     assert model.current.weights["params/factor"] == 3.0
     assert [line.partition(":")[0] for line in said] == [
         "step-000000000030 is not served",
-        "serves global step 20 now",
+        "now serving global step 20",
         "step-000000000040 is not served",
     ]
     assert "of another model: params/factor is float32[2]" in said[2]

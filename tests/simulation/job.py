@@ -16,22 +16,22 @@ from tests.simulation.values import NUMBER, Values, key_of
 from trainband.checkpoint.manifest import Piece
 from trainband.cluster import Cluster
 from trainband.data import SharedBatches, shared
-from trainband.data.leases import SourceSettings
+from trainband.data.pieces import SourceSettings
+from trainband.job.checkpoints import RestoreFrom
 from trainband.model.contents import Contents
 from trainband.model.layout import JobLayout
 from trainband.model.placement import Placement, Slice
 from trainband.model.variables import Variables
 from trainband.model.worker_state import WorkerState
-from trainband.ps.description import Plan
+from trainband.ps.program.update_program import UpdateProgram
 from trainband.ps.rules import UpdateRule
-from trainband.ps.server.program import UpdateProgram
-from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.ps.worker.client import JobClient
+from trainband.ps.worker.plan import Plan
 from trainband.ps.worker.shard_link import Blocks
 from trainband.runtime import Runtime
 from trainband.strategies.gradient_step import Computed
-from trainband.strategies.parameter_server_replica import ParameterServerReplica
-from trainband.wire.messages import Description, SliceRecord, VariableRecord
+from trainband.strategies.parameter_server_engine import ParameterServerEngine
+from trainband.wire.messages.calls import Description, SliceRecord, VariableRecord
 from trainband.wire.transport import Timeouts, Transport
 
 TIMEOUTS = Timeouts(connect_s=2.0, call_s=2.0, stall_s=20.0, heartbeat_s=1.0, lease_s=4.0, start_s=100.0, grace_s=1.0)
@@ -39,7 +39,7 @@ TIMEOUTS = Timeouts(connect_s=2.0, call_s=2.0, stall_s=20.0, heartbeat_s=1.0, le
 
 
 class _StateOfOneNumber:
-    """See `trainband.ps.server.program.ShardOptimizer`: its state is one number, and there is nothing to trace."""
+    """A `ps.program.export.ShardOptimizer` whose state is one number; there is nothing to trace."""
 
     state_contents: Contents = ((Piece(f"optimizer/{NUMBER}", (), "float32", 0, 1),),)
 
@@ -112,7 +112,7 @@ class SimulatedStep:
         client = self._client
         if any(np.isnan(blocks[0]).any() for blocks in shards):
             raise AssertionError("the params were written over while this worker computed from them")
-        key = key_of(client._links[0].worker, client._membership.incarnation, client._membership.sequence + 1)  # noqa: SLF001
+        key = key_of(client._links[0].worker, client.membership.incarnation, client.membership.sequence + 1)  # noqa: SLF001
         gradient = [[np.array([self._values.gradient(key)], np.float32)] for _ in shards]
         finite = self._dice.random() >= self._bad
         if not finite:
@@ -140,15 +140,13 @@ class SimulatedStrategy:
     def is_chief(self) -> bool:
         return self.cluster.is_chief
 
-    def start(self, model: Any, restore: RestoreFrom | None = None) -> ParameterServerReplica:
+    def start(self, model: Any, restore: RestoreFrom | None = None) -> ParameterServerEngine:
         del model
         client = JobClient(
             self.cluster, self.plan, transport=self.transport, timeouts=TIMEOUTS, say=self.say, runtime=self.runtime
         )
         step = self.step(client)
-        return ParameterServerReplica(
-            self.cluster, self.plan, client, step, restore, overlap=self.overlap, say=self.say
-        )
+        return ParameterServerEngine(client, step, restore, overlap=self.overlap)
 
 
 class Endless:

@@ -24,7 +24,7 @@ from trainband.errors import (
     TrainbandError,
 )
 from trainband.wire.arena import Arena
-from trainband.wire.serving import answer, closed_here, ended, serve, stopping, vanished
+from trainband.wire.handling import answer, closed_here, ended, serve, stopping, vanished
 from trainband.wire.transport import ANYBODY, Caller, Frame, Handler, Timeouts
 
 LATENCY_S = (0.001, 0.02)
@@ -70,7 +70,7 @@ class Future:
 
         self.caller.receive(settle)
 
-    def result(self, timeout_s: float, late: str) -> Any:
+    def result(self, timeout_s: float | None, late: str = "") -> Any:
         """Waits for it. Raises `DeadlineExceeded` where it is late."""
         if not self.done:
             sleep(self.caller, timeout_s, self._wakes)
@@ -487,16 +487,13 @@ class Network:
             return
         now = self.scheduler.now
         source, target = end.owner.name, end.other.owner.name
-        cut_until = 0.0 if end.keeps else self._cut_until(source, target)
-        is_cut = cut_until > now
+        is_cut = not end.keeps and self.is_cut(source, target)
         breaks = 0.5 if is_cut else 0.0 if end.keeps else self.weather.broken_stream
         if self._dice.random() < breaks:
             end.lost_from = number
             self.break_stream(end)
             return
-        # Where it is cut and not broken, the frame is sent again and again, as TCP does, until it gets through: with
-        # pauses that grow, so that it may take as long again as the network was away.
-        resent_at = cut_until + self._dice.choice((0.0, self._dice.random() * (cut_until - now))) if is_cut else 0.0
+        resent_at = self._resent_at(source, target) if is_cut else 0.0
         end.free_at = max(end.free_at, resent_at, now) + self._latency()
 
         def deliver() -> None:
@@ -505,6 +502,18 @@ class Network:
                 end.other.owner.receive(lambda: end.other.deliver(frame))
 
         self.scheduler.at(end.free_at, deliver)
+
+    def _resent_at(self, source: str, target: str) -> float:
+        """When something leaves that is cut off, and is sent again and again, as TCP does, until it gets through: with
+        pauses that grow, so that it may take as long again as the network was away.
+        """
+        cut_until = self._cut_until(source, target)
+        return cut_until + self._dice.choice((0.0, self._dice.random() * (cut_until - self.scheduler.now)))
+
+    def carry_surely(self, source: str, target: str, deliver: Action) -> None:
+        """Carries what is sent over a connection that never breaks."""
+        resent_at = self._resent_at(source, target) if self.is_cut(source, target) else 0.0
+        self.scheduler.at(max(resent_at, self.scheduler.now) + self._latency(), deliver)
 
     def carry_end(self, end: End, reason: str) -> None:
         """Tells the other end that this one has closed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from greenlet import getcurrent
@@ -17,34 +18,35 @@ from tests.simulation import history as h
 from tests.simulation.process import Thread
 from trainband.checkpoint import CheckpointDirectory, Manifest
 from trainband.data import shared_batches
-from trainband.data.shared_batches import SharedIterator
+from trainband.data.visits import Visits
 from trainband.errors import PeerError
+from trainband.job.shared_sources import SharedSources
 from trainband.ps.membership.members import Members, Presence
-from trainband.ps.replication import replicator
+from trainband.ps.replication import snapshots
 from trainband.ps.replication.failover import Failover, Role
-from trainband.ps.replication.primary_watch import PrimaryWatch
-from trainband.ps.replication.recruiter import Recruiter
-from trainband.ps.replication.role_changes import RoleChanges
-from trainband.ps.replication.shard_journal import ShardJournal
-from trainband.ps.replication.shard_model import ShardModel
+from trainband.ps.replication.replicator import replicator
+from trainband.ps.replication.replicator.primary_watch import PrimaryWatch
+from trainband.ps.replication.replicator.recruiter import Recruiter
+from trainband.ps.replication.replicator.role_changes import RoleChanges
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.rules.base import Begin as BeginEvent
 from trainband.ps.rules.base import Drop, Reply
 from trainband.ps.rules.base import Join as JoinEvent
 from trainband.ps.rules.base import Leave as LeaveEvent
-from trainband.ps.server import lifecycle
-from trainband.ps.server.service import ParameterService
-from trainband.ps.server.shard_replicas import ShardReplicas
-from trainband.ps.server.sources import SharedSources
-from trainband.ps.server.status import StatusReporter
-from trainband.ps.server.updater import Updater
-from trainband.ps.worker import checkpointing, membership, shard_finder
-from trainband.ps.worker.bootstrapper import Bootstrapper
+from trainband.ps.service import lifecycle
+from trainband.ps.service.service import ParameterService
+from trainband.ps.service.shard_replicas import ShardReplicas
+from trainband.ps.service.status import StatusReporter
+from trainband.ps.shard.updater import Updater
+from trainband.ps.worker import membership, shard_finder
+from trainband.ps.worker.checkpoints import WorkerCheckpoints
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchanger
+from trainband.ps.worker.shard_definer import ShardDefiner
 from trainband.train import checkpointer, ending
 from trainband.train.checkpointer import Checkpointer
-from trainband.wire import messages as m
+from trainband.wire.messages import calls as m
+from trainband.wire.messages import replication as r
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -98,14 +100,14 @@ class ReplicaNotes:
 
     def value(self) -> tuple[h.Update, ...]:
         """What it holds."""
-        shard = self.replica.model.shard
+        shard = self.replica.shard
         if shard is None or shard._current is None:  # noqa: SLF001
             return ()
         return self.process.world.values.value(shard._current.blocks)  # noqa: SLF001
 
     def numbers(self) -> tuple[float, ...]:
         """With which number of the optimizer's state each update was made."""
-        shard = self.replica.model.shard
+        shard = self.replica.shard
         if shard is None or shard._current is None:  # noqa: SLF001
             return ()
         return self.process.world.values.numbers(shard._current.blocks)  # noqa: SLF001
@@ -146,11 +148,11 @@ def _notes(one: Any) -> ReplicaNotes | None:
 
 
 Wrapper = Callable[..., Any]
-OBSERVERS: dict[tuple[type, str], Callable[[Callable[..., Any]], Wrapper]] = {}
+OBSERVERS: dict[tuple[type | ModuleType, str], Callable[[Callable[..., Any]], Wrapper]] = {}
 
 
-def around(owner: type, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers `observer(original, self, *args)` for a method."""
+def around(owner: type | ModuleType, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers `observer(original, self, *args)` for a method, or for a function of a module."""
 
     def register(observer: Callable[..., Any]) -> Callable[..., Any]:
         def wrap(original: Callable[..., Any]) -> Wrapper:
@@ -173,7 +175,6 @@ SELDOM = {
     (lifecycle, "TICK_S"): 0.25,
     (membership, "POLL_S"): 0.25,
     (shard_finder, "POLL_S"): 0.25,
-    (checkpointing, "POLL_S"): 0.1,
     (checkpointer, "POLL_S"): 0.2,
     (ending, "AT_WORK_S"): 0.5,
     (shared_batches, "_PAUSE_S"): 0.25,
@@ -184,7 +185,9 @@ SELDOM = {
 @contextmanager
 def observed() -> Iterator[None]:
     """Within, every simulated process writes its history."""
-    originals: Mapping[tuple[type, str], Any] = {(owner, name): owner.__dict__[name] for owner, name in OBSERVERS}
+    originals: Mapping[tuple[type | ModuleType, str], Any] = {
+        (owner, name): owner.__dict__[name] for owner, name in OBSERVERS
+    }
     for (owner, name), wrap in OBSERVERS.items():
         setattr(owner, name, wrap(originals[owner, name]))
     looks = {(module, name): getattr(module, name) for module, name in SELDOM}
@@ -216,12 +219,11 @@ def _replica_begins(original: Any, self: ShardReplica, shard: int, *args: Any, *
     process.replicas[shard] = notes = ReplicaNotes(self, process)
     setattr(self, _SEATS, notes)
     process.world.failovers[id(self.failover)] = notes
-    for part in (self.model, self.journal, self.model.sources):
-        setattr(part, _SEATS, notes)
+    setattr(self.sources, _SEATS, notes)
 
 
-@around(ShardModel, "install")
-def _install(original: Any, self: ShardModel, *args: Any) -> Any:
+@around(ShardReplica, "install")
+def _install(original: Any, self: ShardReplica, *args: Any) -> Any:
     process = _process()
     process.installing = _notes(self)
     try:
@@ -242,24 +244,23 @@ def _initialise(original: Any, self: ShardReplica, blocks: Any) -> Any:
     notes, process = _notes(self), _process()
     assert notes is not None
     process.note(h.Restored(process.now, self.number, 0, notes.name, ()))
-    assert self.model.updater is not None
-    for worker in sorted(self.model.updater.rule.ledger.workers):
+    for worker in sorted(self.require_updater().counted()):
         process.note(h.In(process.now, self.number, worker, "", notes.name))
     return result
 
 
-@around(ShardModel, "tell_rule")
-def _tell_rule(original: Any, self: ShardModel) -> Any:
+@around(Updater, "start")
+def _start(original: Any, self: Updater, *args: Any) -> Any:
     notes, process = _notes(self), _process()
     assert notes is not None
-    if self.shard is not None and self.shard.initialised:
-        process.note(h.Restored(process.now, self.number, self.version, notes.name, notes.value()))
+    if self.shard.initialised:
+        process.note(h.Restored(process.now, notes.shard, self.shard.version, notes.name, notes.value()))
     process.why = "left"
-    return original(self)
+    return original(self, *args)
 
 
-@around(ShardJournal, "member_left")
-def _member_left(original: Any, self: ShardJournal, number: int, *, gone: bool) -> Any:
+@around(ShardReplica, "member_left")
+def _member_left(original: Any, self: ShardReplica, number: int, *, gone: bool) -> Any:
     notes, process = _notes(self), _process()
     assert notes is not None
     members = notes.replica._members  # noqa: SLF001
@@ -306,33 +307,33 @@ def _take_over(original: Any, self: ShardReplica) -> Any:
     return original(self)
 
 
-@around(ShardReplica, "fail_back")
-def _fail_back(original: Any, self: ShardReplica) -> Any:
+@around(Failover, "fail_back")
+def _fail_back(original: Any, self: Failover) -> Any:
     result = original(self)
     _process().world.failed_back()
     return result
 
 
-@around(ShardReplica, "snapshot_for")
-def _install_record(original: Any, self: ShardReplica, incarnation: str) -> Any:
-    notes, process = _notes(self), _process()
+@around(snapshots, "take_snapshot")
+def _install_record(original: Any, replica: ShardReplica, incarnation: str) -> Any:
+    notes, process = _notes(replica), _process()
     assert notes is not None
-    result = original(self, incarnation)
+    result = original(replica, incarnation)
     install = result[0]
-    process.world.installs[self.number, install.lineage, install.position] = dict(notes.asked)
-    process.note(h.Teaching(process.now, self.number, notes.name, install.lineage, install.position))
+    process.world.installs[replica.number, install.lineage, install.position] = dict(notes.asked)
+    process.note(h.Teaching(process.now, replica.number, notes.name, install.lineage, install.position))
     return result
 
 
-@around(ShardReplica, "install_snapshot")
-def _install_of_snapshot(original: Any, self: ShardReplica, install: Any, body: Any) -> Any:
-    notes, process = _notes(self), _process()
+@around(snapshots, "install_snapshot")
+def _install_of_snapshot(original: Any, replica: ShardReplica, install: Any, body: Any) -> Any:
+    notes, process = _notes(replica), _process()
     assert notes is not None
-    result = original(self, install, body)
-    leader = process.world.replicator_of(self).other.leader[0]
+    result = original(replica, install, body)
+    leader = process.world.replicator_of(replica).other.leader[0]
     by = process.world.name_of(install.term.primary, leader)
-    notes.asked = dict(process.world.installs[self.number, install.lineage, install.position])
-    process.note(h.Taught(process.now, self.number, notes.name, by, install.lineage, install.position))
+    notes.asked = dict(process.world.installs[replica.number, install.lineage, install.position])
+    process.note(h.Taught(process.now, replica.number, notes.name, by, install.lineage, install.position))
     return result
 
 
@@ -421,11 +422,11 @@ def _apply(original: Any, self: Updater, keys: Any, scale: float) -> Any:
     return result
 
 
-@around(ShardJournal, "push")
-def _push(original: Any, self: ShardJournal, event: Any, gradient: Any) -> Any:
+@around(ShardReplica, "push")
+def _push(original: Any, self: ShardReplica, event: Any, gradient: Any) -> Any:
     notes, process = _notes(self), _process()
     assert notes is not None
-    if notes.replica.is_primary and notes.replica.model.updater is not None:
+    if self.is_primary and self.updater is not None:
         (push,) = process.world.values.update_of(gradient)
         process.note(h.Arrived(process.now, notes.shard, push, event.version, notes.name))
     return original(self, event, gradient)
@@ -440,31 +441,32 @@ def _lease_of(original: Any, self: SharedSources, worker: int, request: Any) -> 
     return answer
 
 
-@around(ShardJournal, "lease")
-def _lease(original: Any, self: ShardJournal, number: int, request: Any) -> Any:
+@around(ShardReplica, "record")
+def _record(original: Any, self: ShardReplica, record: r.LogRecord, blocks: Any = ()) -> Any:
     notes, process = _notes(self), _process()
     assert notes is not None
+    if isinstance(record, r.Leased):
+        return _lease(original, notes, record)
+    result = original(self, record, blocks)
+    if isinstance(record, r.Steered):
+        process.note(h.Steered(process.now, notes.shard, record.value, self.version, notes.name))
+    return result
+
+
+def _lease(original: Any, notes: ReplicaNotes, leased: r.Leased) -> Any:
+    number, request, process = leased.worker, leased.request, notes.process
     before = notes.asked.get((number, request.iterator, request.number))
-    answer = original(self, number, request)
+    answer = original(notes.replica, leased)
     incarnation = notes.replica._members.get(number).incarnation  # noqa: SLF001
     now, position = process.now, notes.replica.failover.position
     for piece in request.finished if before is None else ():
-        process.note(h.Reported(now, number, incarnation, tuple(piece), position, notes.name))
+        process.note(h.Reported(now, number, incarnation, piece, position, notes.name))
     if not request.want and before is None:
         process.note(h.GivenBack(now, number, incarnation, position, notes.name))
     if answer.kind == "piece" and answer != before:
         piece = answer.epoch, answer.piece
         process.note(h.Leased(now, number, incarnation, piece, answer.start, answer.stop, position, notes.name))
     return answer
-
-
-@around(ShardJournal, "steer")
-def _steer(original: Any, self: ShardJournal, leaf: int, value: float) -> Any:
-    result = original(self, leaf, value)
-    notes, process = _notes(self), _process()
-    assert notes is not None
-    process.note(h.Steered(process.now, notes.shard, value, notes.replica.version, notes.name))
-    return result
 
 
 # --- a ps: its members
@@ -493,7 +495,7 @@ def _join(original: Any, self: Members, *args: Any) -> Any:
 def _sample(original: Any, self: StatusReporter) -> Any:
     process = _process()
     for notes in process.replicas.values():
-        updater = notes.replica.model.updater
+        updater = notes.replica.updater
         if updater is not None and notes.replica.is_primary and (waits := updater.rule.waiting_for()):
             process.note(h.Looked(process.now, notes.shard, waits, notes.name))
     return original(self)
@@ -535,15 +537,15 @@ def _receive(original: Any, self: Exchanger, link: Any, what: str) -> Any:
     return answer, blocks
 
 
-@around(Bootstrapper, "define")
-def _define(original: Any, self: Bootstrapper, link: Any, job: str, *, alone: bool = False) -> Any:
+@around(ShardDefiner, "define")
+def _define(original: Any, self: ShardDefiner, link: Any, job: str, *, alone: bool = False) -> Any:
     if not alone:
         _process().world.begin_anew()
     return original(self, link, job, alone=alone)
 
 
-@around(SharedIterator, "_advance")
-def _advance_data(original: Any, self: SharedIterator, marks: Any) -> Any:
+@around(Visits, "_advance")
+def _advance_data(original: Any, self: Visits, marks: Any) -> Any:
     marks, process = list(marks), _process()
     before = [(hold, hold.unit) for hold, _ in marks]
     result = original(self, marks)
@@ -553,8 +555,8 @@ def _advance_data(original: Any, self: SharedIterator, marks: Any) -> Any:
     return result
 
 
-@around(JobClient, "leave_worker_state")
-def _leave_worker_state(original: Any, self: JobClient, data: bytes, behind: int = 0) -> Any:
+@around(WorkerCheckpoints, "leave")
+def _leave_worker_state(original: Any, self: WorkerCheckpoints, data: bytes, behind: int = 0) -> Any:
     result = original(self, data, behind)
     process, membership = _process(), self._membership
     sequence = membership.sequence - behind
@@ -562,12 +564,13 @@ def _leave_worker_state(original: Any, self: JobClient, data: bytes, behind: int
     return result
 
 
-@around(JobClient, "find_worker_state")
-def _find_worker_state(original: Any, self: JobClient) -> Any:
-    data = original(self)
+@around(WorkerCheckpoints, "find_worker_state")
+def _find_worker_state(original: Any, self: WorkerCheckpoints) -> Any:
+    found = original(self)
+    data = b"" if found is None else found.to_bytes()
     process = _process()
     process.note(h.Found(process.now, self._membership.task, self._membership.incarnation, data))
-    return data
+    return found
 
 
 @around(CheckpointDirectory, "commit")

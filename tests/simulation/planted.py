@@ -25,24 +25,24 @@ from tests.simulation.faults import CHIEF, Break, Crash, Pause, Terminate, Troub
 from tests.simulation.network import CALM, Weather
 from tests.simulation.run import Outcome, Plant, run_scenario
 from tests.simulation.scenario import STANDBYS, STANDBYS_ANY, Scenario
+from trainband.job.shared_sources import SharedSources
 from trainband.ps.membership.members import Members
-from trainband.ps.membership.stall_detector import StallDetector
-from trainband.ps.replication.failover import Arbiter, Failover, Role
+from trainband.ps.replication.arbiter import Arbiter
+from trainband.ps.replication.failover import Failover, Role
 from trainband.ps.replication.record_log import RecordLog
-from trainband.ps.replication.shard_journal import ShardJournal
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.rules import Async, Bounded, Sync
 from trainband.ps.rules.asynchronous import AsyncState
 from trainband.ps.rules.base import Join, Leave
 from trainband.ps.rules.ledger import Ledger
 from trainband.ps.rules.synchronous import SyncState
-from trainband.ps.server.open_calls import OpenCalls
-from trainband.ps.server.reserved_pieces import ReservedPieces
-from trainband.ps.server.saver import ShardSaver
-from trainband.ps.server.sources import SharedSources
-from trainband.ps.server.updater import Updater
+from trainband.ps.service.membership_calls import MembershipCalls
+from trainband.ps.service.reserved_pieces import ReservedPieces
+from trainband.ps.service.stall_detector import StallDetector
+from trainband.ps.shard.saver import ShardSaver
+from trainband.ps.shard.updater import Updater
 from trainband.train.duties import Duties
-from trainband.wire import replication as r
+from trainband.wire.messages import replication as r
 
 
 def patched(*patches: tuple[type, str, Callable[[Any], Any]]) -> Plant:
@@ -111,7 +111,7 @@ def generous(original: Any) -> Any:
 def any_incarnation(original: Any) -> Any:
     """A process that was replaced leaves late, and takes its successor along."""
 
-    def leave(self: OpenCalls, replica: Any, leave: Any, caller: Any) -> Any:
+    def leave(self: MembershipCalls, replica: Any, leave: Any, caller: Any) -> Any:
         present = self._members.get(leave.worker).incarnation
         return original(self, replica, structs.replace(leave, incarnation=present), caller)
 
@@ -123,7 +123,7 @@ def keeps_replays(original: Any) -> Any:
 
     def taken(self: Updater, event: Any, gradient: Any) -> Any:
         instructions = original(self, event, gradient)
-        from trainband.ps.server.updater import _Held
+        from trainband.ps.shard.updater import _Held
 
         self._held.setdefault((event.worker, event.sequence), _Held(gradient, event.examples, event.version))
         return instructions
@@ -181,10 +181,11 @@ def follows_without(kind: type) -> Callable[[Any], Any]:
     """A standby leaves a kind of record out."""
 
     def make(original: Any) -> Any:
-        def redo(self: ShardJournal, updater: Any, record: Any, body: Any) -> Any:
-            return None if isinstance(record, kind) else original(self, updater, record, body)
+        def apply(self: ShardReplica, record: Any, blocks: Any) -> Any:
+            follows = self.failover.role in (Role.LEARNER, Role.STANDBY)
+            return None if follows and isinstance(record, kind) else original(self, record, blocks)
 
-        return redo
+        return apply
 
     return make
 
@@ -337,7 +338,7 @@ PLANTED: Mapping[str, Planted] = {
     ),
     "count-the-left": Planted(patched((SyncState, "advance", counts_the_left)), "sync", waiting.LEFT),
     "any-incarnation": Planted(
-        patched((OpenCalls, "_leave", any_incarnation)), "async", rules.HONEST, scenario=_is_replaced
+        patched((MembershipCalls, "leave", any_incarnation)), "async", rules.HONEST, scenario=_is_replaced
     ),
     "keep-replays": Planted(
         patched((Updater, "_taken", keeps_replays)), "bounded", updates.KEPT, scenario=_loses_streams
@@ -350,6 +351,7 @@ PLANTED: Mapping[str, Planted] = {
         patched((StallDetector, "break_deadlocks", instead(nothing))),
         "sync",
         liveness.DEADLOCK,
+        first=75,
         scenario=_loses_many_streams,
     ),
     # Of the two replicas of a shard.
@@ -360,14 +362,14 @@ PLANTED: Mapping[str, Planted] = {
         patched((Failover, "holds", instead(property(lambda self: self.role is Role.PRIMARY)))),  # type: ignore[arg-type]
         STANDBYS_ANY,
         failover.FAILED,
-        114,
+        205,
     ),
     "grants-all": Planted(patched((Arbiter, "grants", instead(lambda *_: True))), STANDBYS, failover.TWO, 5),
     "forgets-grants": Planted(patched((Arbiter, "grants", forgetful)), STANDBYS, failover.TWO, 5),
     # What else a standby has to follow.
-    "steers-alone": Planted(patched((ShardJournal, "_redo", follows_without(r.Steered))), STANDBYS, steering.LOST),
+    "steers-alone": Planted(patched((ShardReplica, "_apply", follows_without(r.Steered))), STANDBYS, steering.LOST),
     "forgets-worker-state": Planted(
-        patched((ShardJournal, "_redo", follows_without(r.Kept))),
+        patched((ShardReplica, "_apply", follows_without(r.Kept))),
         STANDBYS,
         worker_state.LOST,
         scenario=_loses_worker_state_and_ps,

@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any
 
+from greenlet import GreenletExit
+
 from tests.simulation.process import Process, Thread, current, sleep
 from tests.simulation.scheduler import Action
 from trainband.runtime.signals import PREEMPTED
@@ -193,6 +195,14 @@ class SimulatedRuntime:
 
     def not_at_exit(self, call: Callable[[], object]) -> None:
         """Nothing either."""
+
+    def exit_with(self, code: int, where: Callable[[BaseException], bool]) -> None:
+        """Nothing: no launcher looks at the code."""
+
+    def exit_now(self, code: int) -> None:
+        del code
+        self._process.die()
+        raise GreenletExit
 
     def require_room(self, task: str, peers: int, why: str) -> None:
         """There is always room."""

@@ -10,9 +10,9 @@ from tests.simulation.faults import Trouble, crash_after_checkpoint, plan, plan_
 from tests.simulation.history import Terms
 from tests.simulation.job import TIMEOUTS
 from tests.simulation.process import TRUE, Clock
-from trainband.data.leases import SourceSettings
+from trainband.data.pieces import SourceSettings
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
-from trainband.wire.messages import UNLIMITED
+from trainband.wire.messages.calls import UNLIMITED
 
 RULES: Mapping[str, Callable[[random.Random, int], UpdateRule]] = {
     "async": lambda *_: Async(),
@@ -48,7 +48,7 @@ class Scenario:
       bad: how often a gradient is not finite.
       steers: every so many updates the chief sets a number of the optimizer's state; 0 for never.
       one_machine: whether all ps are on one, and share memory.
-      guests: how many of the workers, the last ones, no cluster has planned; they join when the job runs.
+      elastic: how many of the workers, the last ones, no cluster has planned; they join when the job runs.
       drift: a clock is faster or slower than the truth by at most this part of it, and began to count at any time.
     """
 
@@ -68,7 +68,7 @@ class Scenario:
     steers: int = 0
     one_machine: bool = False
     drift: float = 0.0
-    guests: int = 0
+    elastic: int = 0
 
     @classmethod
     def of(cls, seed: int, kind: str) -> Scenario:
@@ -112,7 +112,7 @@ class Scenario:
             overlap=rule in ("async", "bounded") and dice.random() < 0.3,
             bad=dice.choice((0.0, 0.0, 0.05)),
             steers=dice.choice((0, 0, 5)),
-            guests=1 + (workers > 3) if seed % 4 == 1 and workers > 2 else 0,
+            elastic=1 + (workers > 3) if seed % 4 == 1 and workers > 2 else 0,
         )
         if not drawn.checkpoint_every or drawn.trouble.single or seed % 3 != 1:
             return drawn
@@ -161,7 +161,7 @@ class Scenario:
             several=settings.get("aggregate") is not None,
             updates=self.updates,
             lease_s=TIMEOUTS.lease_s / (1 - self.drift),
-            planned=frozenset(range(self.workers - self.guests)),
+            planned=frozenset(range(self.workers - self.elastic)),
             single=self.trouble.single,
             in_step=settings["name"] == "sync" and not settings["backups"] and settings["aggregate"] is None,
             saves=self.saves,

@@ -12,7 +12,7 @@ from tests.simulation.network import CALM
 from tests.simulation.planted import NEVER_FREES, PLANTED, UNCONDITIONAL
 from tests.simulation.run import failing, run_scenario
 from tests.simulation.scenario import Scenario
-from trainband.data.leases import SourceSettings
+from trainband.data.pieces import SourceSettings
 from trainband.ps.rules import Async
 
 LONG = ("unfenced", "steers-alone", "saves-at-once")

@@ -14,7 +14,7 @@ import pytest
 from tests.simulation.history import Answered, Applied, In, Out, Promoted, Record, Refusal, Restored, Secured, Told
 from tests.simulation.run import Outcome, how_to_replay, run_seed, story
 from tests.simulation.scenario import KINDS, RULES, STANDBYS
-from trainband.wire.fields import GUESTS
+from trainband.wire.messages.fields import ELASTIC_BASE
 
 SAID = "TRAINBAND_SCHEDULES" in os.environ
 SCHEDULES = int(os.environ.get("TRAINBAND_SCHEDULES", "2000"))
@@ -70,7 +70,7 @@ def _require_bad(kind: str, outcomes: Sequence[Outcome]) -> None:
         assert sum(fault in text for text in told) > 2, fault
     assert {"lost", "left", "paused"} <= {record.why for record in records if isinstance(record, Out)}
     assert sum(isinstance(record, Applied) for record in records) > 200
-    assert sum(isinstance(record, In) and record.worker >= GUESTS for record in records) > 20
+    assert sum(isinstance(record, In) and record.worker >= ELASTIC_BASE for record in records) > 20
     drifting = [outcome.scenario.clocks() for outcome in outcomes if outcome.scenario.drift]
     assert sum(len(set(clocks.values())) == len(clocks) for clocks in drifting) > 5
     if kind not in RULES:

@@ -14,9 +14,9 @@ from tests.simulation.network import CALM, Weather
 from tests.simulation.run import run_scenario
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import World
-from trainband.ps.replication.replicator import Replicator
+from trainband.ps.replication.replicator.replicator import Replicator
 from trainband.ps.rules import Async, Sync
-from trainband.ps.server.service import ParameterService
+from trainband.ps.service.service import ParameterService
 from trainband.ps.worker.client import JobClient
 
 
@@ -107,9 +107,8 @@ def test_numbers_of_the_optimizer_are_set_on_the_standby_too(seed: int) -> None:
     assert sum(isinstance(record, Steered) for record in history) > 4
 
 
-@pytest.mark.parametrize("seed", [0, 2])
-def test_workers_hear_from_the_successor_that_their_pushes_are_applied(seed: int) -> None:
-    """The ps dies between an update that its standby has, and the answers to the workers that made it."""
+def pushes_sent_again_after_their_update(seed: int) -> set[Any]:
+    """Those of a job whose ps dies at 5 s."""
     history = history_of(
         scenario(
             seed,
@@ -124,7 +123,12 @@ def test_workers_hear_from_the_successor_that_their_pushes_are_applied(seed: int
     )
     made = {push for record in history if isinstance(record, Applied) for push in record.update}
     again = Counter((record.shard, record.push) for record in history if isinstance(record, Arrived))
-    assert made & {push for (_, push), times in again.items() if times > 1}
+    return made & {push for (_, push), times in again.items() if times > 1}
+
+
+def test_workers_hear_from_the_successor_that_their_pushes_are_applied() -> None:
+    """In some schedules the ps dies between an update that its standby has and the answers to its workers."""
+    assert any(pushes_sent_again_after_their_update(seed) for seed in range(12))
 
 
 @pytest.mark.parametrize("seed", range(12))

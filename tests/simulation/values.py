@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.simulation.history import PushKey, Update
-from trainband.ps.server.program import UpdateProgram
+from trainband.ps.program.update_program import UpdateProgram
 
 NUMBER = "learning_rate"
 """The number in the simulated optimizer's state."""
@@ -76,7 +76,7 @@ class Values:
 
 
 class StandIn:
-    """See `trainband.ps.server.program.Program`: makes the updates of a simulated shard.
+    """See `trainband.ps.program.compiled_program.Program`: makes the updates of a simulated shard.
 
     What an update may write into is written over, so that whoever still reads it finds that out.
     """
@@ -128,7 +128,7 @@ class StandIn:
 
 
 def compile_for(values: Values) -> Any:
-    """See `trainband.ps.server.program.CompileProgram`."""
+    """See `trainband.ps.program.compiled_program.CompileProgram`."""
 
     def compile_program(program: UpdateProgram, sender: str, trained: Sequence[bool], /) -> StandIn:
         del program, sender, trained

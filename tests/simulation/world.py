@@ -26,15 +26,15 @@ from tests.simulation.values import NUMBER, Values, compile_for
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import RefusalCode, Refused, TrainbandError
 from trainband.ps.replication.failover import Role
-from trainband.ps.replication.replicator import Replicator
+from trainband.ps.replication.replicator.replicator import Replicator
 from trainband.ps.replication.shard_replica import ShardReplica
-from trainband.ps.server.server import Server
-from trainband.ps.server.service import ParameterService
+from trainband.ps.server import Server
+from trainband.ps.service.service import ParameterService
 from trainband.ps.worker.client import JobClient
 from trainband.strategies.base import Strategy
 from trainband.train import Trainer
 from trainband.train.hooks.base import Hook
-from trainband.wire.replication import arbiter_name
+from trainband.wire.messages.replication import arbiter_name
 
 PATIENCE_S = 400.0
 """A job must be at its end so many simulated seconds after its troubles are over."""
@@ -42,7 +42,7 @@ PATIENCE_S = 400.0
 LOOK_S = 0.3
 """Between two looks whether the next fault may come."""
 
-GUEST_S = 3.0
+ELASTIC_S = 3.0
 """After the others, a worker comes that nobody has planned."""
 
 RESTART_S = 0.5
@@ -63,7 +63,7 @@ class Steering(Hook):
         if session.is_chief and session.global_step >= self._next:
             self._next = session.global_step + self._every
             with suppress_not_chief():
-                session.trainer.join().steer({NUMBER: float(1 + session.global_step)})
+                session.trainer.join().values.steer({NUMBER: float(1 + session.global_step)})
 
 
 @contextmanager
@@ -107,7 +107,7 @@ class World:
         self._spec = ClusterSpec(
             {
                 "ps": [f"ps-{i}:2222" for i in range(scenario.shards)],
-                "worker": [f"worker-{i}:2222" for i in range(scenario.workers - scenario.guests)],
+                "worker": [f"worker-{i}:2222" for i in range(scenario.workers - scenario.elastic)],
             }
         )
         self._plan: CheapPlan = plan_of(scenario.shards, scenario.rule, scenario.standbys)
@@ -137,7 +137,7 @@ class World:
                 for number in range(self.scenario.shards):
                     self._start_ps(f"ps:{number}")
                 for number, name in enumerate(self._names):
-                    late_s = GUEST_S if number >= self.scenario.workers - self.scenario.guests else 0.0
+                    late_s = ELASTIC_S if number >= self.scenario.workers - self.scenario.elastic else 0.0
                     self.scheduler.after(late_s + self._dice.uniform(0.0, 1.0), partial(self._start_worker, name))
                 if trouble.single:
                     self._strike_next(list(trouble.faults))
@@ -255,9 +255,9 @@ class World:
             return SimulatedStep(client, self.values, runtime, process.dice, scenario.step_s[number], scenario.bad)
 
         def work() -> None:
-            is_guest = number >= scenario.workers - scenario.guests
+            is_elastic = number >= scenario.workers - scenario.elastic
             strategy = SimulatedStrategy(
-                cluster=Cluster(spec=self._spec, task=Task("worker", number), guest=is_guest),
+                cluster=Cluster(spec=self._spec, task=Task("worker", number), elastic=is_elastic),
                 plan=self._plan,
                 transport=TaskTransport(self.network, process),
                 runtime=runtime,
@@ -406,7 +406,7 @@ class World:
     def _incarnations(self) -> dict[str, str]:
         """Of every worker that lives, as an arbiter: its name."""
         return {
-            arbiter_name(process.observed.client._membership.incarnation): name  # type: ignore[attr-defined]  # noqa: SLF001
+            arbiter_name(process.observed.client.membership.incarnation): name  # type: ignore[attr-defined]
             for name in self._names
             for process in self._alive(name)
             if process.observed.client is not None  # type: ignore[attr-defined]
@@ -516,7 +516,7 @@ class World:
         )
 
     def _is_ending(self) -> bool:
-        return self._trained_out or any(notes.replica.model.complete for notes in self._replicas())
+        return self._trained_out or any(notes.replica.complete for notes in self._replicas())
 
     def _heal(self) -> None:
         self._tell("the troubles are over")
@@ -547,7 +547,7 @@ class World:
         return [final for _, (_, final) in sorted(newest.items())]
 
     def _final(self, notes: ReplicaNotes) -> Final:
-        replica, updater = notes.replica, notes.replica.model.require_updater()
+        replica, updater = notes.replica, notes.replica.require_updater()
         held = tuple(push for _, gradient in updater.held() for push in self.values.update_of(gradient))
         return Final(
             self.scheduler.now,
@@ -556,7 +556,7 @@ class World:
             notes.value(),
             held,
             frozenset(updater.waiting()),
-            frozenset(updater.rule.waiting_for()),
+            frozenset(updater.waiting_for()),
             notes.name,
             notes.numbers(),
         )

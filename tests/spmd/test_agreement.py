@@ -1,4 +1,4 @@
-"""What processes that compute in step compare before they do; real ones are in `tests/cluster_allreduce`."""
+"""Comparisons before processes compute in step; real processes are in `tests/cluster_allreduce`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WHOLE = P()
 
 
 class Other(ProcessGroup):
-    """The second of two processes, which finds what the first has left."""
+    """The second of two processes, which reads what the first has published."""
 
     task = "worker:1"
 
@@ -99,7 +99,7 @@ def test_other_metrics_are_named() -> None:
 
 
 class WithBatch:
-    """The first of two processes; the second brings another part, or the same."""
+    """The first of two processes; the second has another part, or the same."""
 
     is_chief = True
 
@@ -116,7 +116,7 @@ class WithBatch:
 
 @pytest.mark.parametrize(
     ("part", "shift", "warns"),
-    [(1, 0.0, True), (1, 1.0, False), (0, 0.0, False)],  # of one part, both bring the same
+    [(1, 0.0, True), (1, 1.0, False), (0, 0.0, False)],  # both have the same part
 )
 def test_workers_that_train_on_the_same_data_are_told_so(part: int, shift: float, warns: bool) -> None:
     said: list[str] = []

@@ -14,10 +14,10 @@ import pytest
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from trainband.checkpoint.part import aligned_empty
 from trainband.errors import ClusterError, DataError
 from trainband.model.batch import ShardedBatch, examples_in, owned
 from trainband.model.mesh_context import on_mesh
+from trainband.runtime.aligned import aligned_empty
 from trainband.spmd.batch_sharding import BatchSharding, own_part
 from trainband.strategies import OneDevice
 from trainband.train.trainer import Trainer
@@ -25,14 +25,14 @@ from trainband.train.trainer import Trainer
 
 @pytest.fixture(params=[1, 2])
 def sharding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> BatchSharding:
-    """That of a process which has one of the mesh's devices, alone or as one of several."""
+    """Returns the sharding of a process with one of the mesh's devices, alone or one of several."""
     made = BatchSharding(Mesh(np.array(jax.devices()[:1]), ("data",)), ("data",), "refuse", "worker:0")
     monkeypatch.setattr(made, "_processes", request.param)
     return made
 
 
 def aligned(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """A copy in memory that JAX would use as it is."""
+    """Returns a copy in memory that JAX would use without copying."""
     array = aligned_empty(values.shape, values.dtype)
     array[:] = values
     return array
@@ -108,7 +108,7 @@ def test_what_the_caller_does_with_his_array_later_does_not_matter(sharding: Bat
 
 
 def test_a_copy_is_computed_with_as_it_lies() -> None:
-    """JAX would make another of one that begins elsewhere."""
+    """JAX would copy an array that is not aligned."""
     for rows in range(1, 9):
         copy = owned(np.arange(700.0 * rows, dtype=np.float32)[1:].reshape(-1, 1))
         assert jax.device_put(copy, jax.devices("cpu")[0]).unsafe_buffer_pointer() == copy.ctypes.data
@@ -116,7 +116,7 @@ def test_a_copy_is_computed_with_as_it_lies() -> None:
 
 
 def test_a_masked_array_is_refused(sharding: BatchSharding) -> None:
-    """Its mask would be lost."""
+    """The mask would be lost."""
     with pytest.raises(ValueError, match="masked arrays are not supported"):
         sharding(np.ma.masked_equal(np.eye(3, 2, dtype=np.float32), 1.0))
 
@@ -147,7 +147,7 @@ def _long(matrix: jax.Array) -> jax.Array:
     return product.sum()
 
 
-# the parts of each process's devices, and what the second one brings: first part, how many, with whom
+# the parts of each process's devices, and the second's share: first part, how many, which sharers
 MESHES = {
     "data over all": ({0: {0, 1}, 1: {2, 3}, 2: {4, 5}}, (2, 2, (1,))),
     "model within a process": ({0: {0}, 1: {1}, 2: {2}}, (1, 1, (1,))),
@@ -164,7 +164,7 @@ def test_what_a_process_brings(name: str) -> None:
 
 @pytest.mark.parametrize("process", [0, 1, 2])
 def test_a_mesh_that_gives_a_process_parts_which_are_no_neighbours(process: int) -> None:
-    """Of three processes with two devices each: its first rows would be taken for those of another process."""
+    """Three processes have two devices each: its first rows would be taken for those of another process."""
     words = rf"^worker:{process}: the devices of process 1 have the parts 0, 2 .* data first in the mesh"
     with pytest.raises(ClusterError, match=words):
         own_part(process, {0: {0, 1}, 1: {0, 2}, 2: {1, 2}}, f"worker:{process}")

@@ -1,4 +1,4 @@
-"""What is said of the devices that a task computes on."""
+"""The description of the devices that a task computes on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainband.spmd.compute_devices import ComputeDevices, DeviceMemory
 
 @dataclass(frozen=True)
 class Device:
-    """As much of a device of JAX's as is asked."""
+    """The parts of a JAX device that are used."""
 
     device_kind: str
     statistics: dict[str, int] | None = None

@@ -1,4 +1,4 @@
-"""The switches of the Trainer that shape a worker's gradient: the same under every strategy."""
+"""The Trainer's switches that shape a worker's gradient, under every strategy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARAMS: Any = init(jax.random.key(1))
 
 
 def gradient_of(rank: int = 0, **changes: Any) -> Any:
-    """A function of a batch: loss, gradient and carry of the first call."""
+    """Returns a function of a batch: loss, gradient and carry of the first call."""
     function = GradientFunction(model(**changes), rank)
     return lambda batch: jax.jit(function)(PARAMS, None, function.first_carry(PARAMS), batch)
 
@@ -182,7 +182,7 @@ SUMMED: list[tuple[dict[str, list[float]], float, bool]] = [
 def test_what_is_exchanged_with_a_gradient_does_not_make_it_infinite(
     gradient: dict[str, list[float]], value: float, finite: bool, flat: bool
 ) -> None:
-    """Loss, metrics and the control flags of the processes lie in the same array, and go back to where they belong."""
+    """Loss, metrics and the processes' control flags share one array and are separated correctly."""
     given = jax.tree.map(jnp.asarray, {name: np.array(values, np.float32) for name, values in gradient.items()})
 
     def compute(params: Any, state: Any, batch: Any, key: Any) -> Any:
@@ -200,7 +200,7 @@ def test_what_is_exchanged_with_a_gradient_does_not_make_it_infinite(
 
 
 def test_float16_is_summed_as_float32() -> None:
-    """What many devices have of it may sum up to more than float16 holds, though the mean does not."""
+    """The sum over many devices may overflow float16, though the mean does not."""
     given = {"w": jnp.full(3, 4e4, jnp.float16), "v": jnp.ones(2)}
 
     def compute(params: Any, state: Any, batch: Any, key: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is used of JAX that it does not promise to keep is there in the version that is installed."""
+"""The installed version of JAX has the private names that trainband uses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import jax
 import pytest
 from tests.private import found, takes
 
-from trainband.spmd import inside
+from trainband.spmd import jax_internals as inside
 
 
 @pytest.mark.smoke

@@ -1,4 +1,4 @@
-"""How workers find out that all of them are there; real jobs are in `tests/cluster_allreduce`."""
+"""How workers learn that all are up; real jobs are in `tests/cluster_allreduce`."""
 
 from __future__ import annotations
 

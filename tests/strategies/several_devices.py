@@ -199,7 +199,7 @@ def descriptions() -> dict[str, Any]:
         engine = strategy.start(trainer("mlp", strategy)._model)  # noqa: SLF001 - what lies on the devices
         assert isinstance(engine, SpmdEngine)
         held: dict[str, int] = {}
-        for leaf in jax.tree.leaves(engine._values.now[:2]):  # noqa: SLF001
+        for leaf in jax.tree.leaves(engine.values._state.now[:2]):  # noqa: SLF001
             for shard in leaf.addressable_shards:
                 held[str(shard.device)] = held.get(str(shard.device), 0) + shard.data.nbytes
         found[name] = {

@@ -12,12 +12,12 @@ import pytest
 from tests.ps.jobs import in_thread
 from tests.strategies.regression import batches, init, loss, model
 from tests.strategies.test_rules_in_jobs import RuleJob, make  # noqa: F401 - a fixture
+from tests.train.fakes import feed_of
 
 from trainband.errors import ClusterError
 from trainband.model.batch import Portion
 from trainband.ps.rules import Sync
 from trainband.strategies.gradient_step import Computed, GradientStep
-from trainband.train.feed import Feed
 from trainband.train.portions import Portions
 
 SECONDS = (0.01, 0.02, 0.04)
@@ -44,17 +44,12 @@ class Paced:
 
 def train(replica: Any, part_s: float, seed: int, accumulate: int) -> list[Portion]:
     """Trains a worker; returns what each of its steps was made of."""
-    replica._step = paced = Paced(replica._step, part_s)  # noqa: SLF001
+    replica.steps._step = paced = Paced(replica.steps._step, part_s)  # noqa: SLF001
     size = 16 // accumulate
-    with Feed(
-        batches(100 * accumulate, size, seed),
-        repeat=False,
-        fixed_shapes=True,
-        portions=Portions(replica.share, accumulate),
-    ) as feed:
-        replica.begin(STEPS)
+    with feed_of(batches(100 * accumulate, size, seed), portions=Portions(replica.steps.share, accumulate)) as feed:
+        replica.steps.begin(STEPS)
         for portion in feed:
-            if replica.step(portion).done:
+            if replica.steps.step(portion).done:
                 break
     return paced.seen
 
@@ -90,17 +85,17 @@ def test_the_result_is_that_of_one_machine(
         gradient = jax.grad(lambda p, b=batch: loss(p, b)[0])(wanted)
         updates, state = optimizer.update(gradient, state, wanted)
         wanted = optax.apply_updates(wanted, updates)
-    params = replicas[0].params()
+    params = replicas[0].values.params()
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), params, wanted)
-    shares = [worker.share for worker in replicas[0]._client.status().workers]  # type: ignore[attr-defined]  # noqa: SLF001
+    shares = [worker.share for worker in replicas[0].peers.status().workers]  # type: ignore[attr-defined]
     assert shares == [pytest.approx(one / (3 * usual)) for one in parts[-1]]
 
 
 def test_a_batch_that_no_rule_has_measured_out_is_refused(make: Callable[..., RuleJob]) -> None:  # noqa: F811
     (replica,) = make(Sync(balance="speed"), workers=1).join(model(optax.sgd(0.1)))
-    replica.begin(1)
-    with pytest.raises(ClusterError, match=r"worker:0: Sync\(balance='speed'\) says how many examples each step has"):
-        replica.step(next(batches(1)))
+    replica.steps.begin(1)
+    with pytest.raises(ClusterError, match=r"worker:0: Sync\(balance='speed'\) decides how many examples"):
+        replica.steps.step(next(batches(1)))
 
 
 def test_keys_state_and_transform_are_those_of_the_whole_step(make: Callable[..., RuleJob]) -> None:  # noqa: F811
@@ -117,12 +112,12 @@ def test_keys_state_and_transform_are_those_of_the_whole_step(make: Callable[...
         worker_transform=optax.clip_by_global_norm(1e-3),
     )
     (replica,) = make(Sync(balance="speed"), workers=1).join(of)
-    before = replica.params()
+    before = replica.values.params()
     portions = iter([Portion((one,), 16, 16, 1) for one in batches(1)])
-    replica.begin(2)
-    replica.step(next(portions))
-    step = jax.tree.map(np.subtract, replica.params(), before)
+    replica.steps.begin(2)
+    replica.steps.step(next(portions))
+    step = jax.tree.map(np.subtract, replica.values.params(), before)
     assert np.sqrt(sum((leaf**2).sum() for leaf in jax.tree.leaves(step))) == pytest.approx(1e-4, rel=1e-3)
-    replica.step(Portion(tuple(batches(3, 4)), 12, 16, 1))
-    replica.params()
-    assert replica.model_state() == {"count": np.float32(4.0)}
+    replica.steps.step(Portion(tuple(batches(3, 4)), 12, 16, 1))
+    replica.values.params()
+    assert replica.values.model_state() == {"count": np.float32(4.0)}

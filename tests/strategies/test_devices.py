@@ -93,7 +93,7 @@ def test_the_cpu_does_not_do_for_who_is_strict(
     machine: dict[str, list[Device]], wanted: str, there: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _fake(machine, monkeypatch)
-    message = rf"^worker:3 is to compute on {wanted}, and there is no such device: JAX sees {there}\. With strict=False"
+    message = rf"^worker:3 should compute on {wanted}, but JAX sees only {there}; with strict=False"
     with pytest.raises(ClusterError, match=message):
         choose_device(wanted, 0, "worker:3", pytest.fail, strict=True)
 
@@ -225,7 +225,7 @@ def test_a_number_names_no_devices() -> None:
 # what the machine has, what is wanted -> devices, words
 SEVERAL: list[tuple[dict[str, list[Device]], list[str], list[Device], str]] = [
     (WITH, ["gpu:0", "gpu:1"], GPUS, "this process computes on gpu:0, gpu:1"),
-    (WITH, ["gpu:0", "gpu:2"], GPUS[:1], "computes on .* alone: there is no gpu:2"),
+    (WITH, ["gpu:0", "gpu:2"], GPUS[:1], "computes on .* only: there is no gpu:2"),
     (WITHOUT, ["gpu:0", "gpu:1"], [CPU], "this process computes on the CPU: there is no device gpu:0, gpu:1"),
 ]
 
@@ -244,7 +244,7 @@ def test_several_devices_some_of_which_are_not_there(
     (line,) = said
     assert re.search(words, line)
     if "there is no" in words:
-        with pytest.raises(ClusterError, match="and there is no such device"):
+        with pytest.raises(ClusterError, match="but JAX sees only"):
             choose_devices(wanted, pytest.fail, strict=True)
     with pytest.raises(ClusterError, match="name each device once"):
         choose_devices(["cpu", "cpu"], pytest.fail, strict=False)

@@ -11,5 +11,5 @@ from trainband.strategies import MultiWorkerMirrored
 
 def test_parameter_servers_have_no_place_here() -> None:
     cluster = Cluster(spec=ClusterSpec({"ps": ["a:1"], "worker": ["b:1"]}), task=Task("worker", 0))
-    with pytest.raises(ClusterError, match="MultiWorkerMirrored needs no ps, but the cluster has ps:0: leave them out"):
+    with pytest.raises(ClusterError, match="MultiWorkerMirrored needs no ps, but the cluster has ps:0; leave them out"):
         MultiWorkerMirrored(cluster)

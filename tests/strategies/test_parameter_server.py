@@ -16,11 +16,11 @@ from tests.strategies.regression import batches, by_hand, model
 
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, ModelError, NonFiniteGradient
+from trainband.job.reports import progress_of
 from trainband.model.placement import RoundRobin
 from trainband.strategies import Engine, Model, ParameterServer
-from trainband.strategies.parameter_server_replica import progress_of
-from trainband.wire.memory import MemoryTransport
-from trainband.wire.messages import UNLIMITED
+from trainband.wire.memory.transport import MemoryTransport
+from trainband.wire.messages.calls import UNLIMITED
 
 STEPS = 20
 
@@ -89,7 +89,7 @@ def test_one_trainer_a_strategy(make: Callable[..., Job]) -> None:
     strategy = job.strategy("worker", 0, device="cpu")
     first = strategy.start(model(optax.sgd(0.1)))
     job.replicas.append(first)
-    with pytest.raises(ClusterError, match=r"worker:0: another Trainer of this script takes part in the job already"):
+    with pytest.raises(ClusterError, match=r"worker:0: another Trainer of this script already takes part in the job"):
         strategy.start(model(optax.adam(0.1)))
     job.start(model(optax.sgd(0.1)), 1)  # so that the ps does not end
     first.close()
@@ -101,15 +101,15 @@ def test_one_worker_is_the_loop_by_hand(make: Callable[..., Job], ps: int) -> No
     job = make(ps)
     optimizer = optax.adam(1e-2)
     replica = job.start(model(optimizer))
-    assert (replica.task, replica.is_chief, replica.global_step) == ("worker:0", True, 0)
-    assert replica.begin(STEPS)
-    reports = [replica.step(batch) for batch in batches(STEPS)]
+    assert (replica.peers.task, replica.peers.is_chief, replica.steps.global_step) == ("worker:0", True, 0)
+    assert replica.steps.begin(STEPS)
+    reports = [replica.steps.step(batch) for batch in batches(STEPS)]
     params, losses = by_hand(optimizer, STEPS)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), replica.params(), params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), replica.values.params(), params)
     np.testing.assert_allclose([report.loss for report in reports], losses, rtol=1e-4)
     assert [report.done for report in reports] == [False] * (STEPS - 1) + [True]
     assert all(report.applied and report.staleness == 0 for report in reports)
-    progress = replica.progress()
+    progress = replica.peers.progress()
     assert progress is not None
     assert (progress.global_step, progress.last_step) == (STEPS, STEPS)
     assert [row.task for row in progress.workers] == ["worker:0"]
@@ -119,15 +119,15 @@ def test_one_worker_is_the_loop_by_hand(make: Callable[..., Job], ps: int) -> No
 def test_alone_it_trains_as_one_device() -> None:
     strategy = ParameterServer(None, say=lambda _: None)
     assert not strategy.serves
-    with pytest.raises(ClusterError, match="stands alone and serves nobody"):
+    with pytest.raises(ClusterError, match="runs alone and has no job to serve"):
         strategy.serve()
     replica = strategy.start(model())
-    assert replica.begin(3)
+    assert replica.steps.begin(3)
     for batch in batches(3):
-        report = replica.step(batch)
+        report = replica.steps.step(batch)
     assert report.done
     params, _ = by_hand(optax.adam(1e-2), 3)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), replica.params(), params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), replica.values.params(), params)
 
 
 INITS: list[tuple[str, Callable[[Any], Any]]] = [
@@ -145,11 +145,11 @@ def test_whatever_init_returns(make: Callable[..., Job], init: Callable[[Any], A
 
     of = Model(init=init, loss=loss, optimizer=optax.sgd(0.5))
     replica = make(2).start(of)
-    replica.begin(2)
-    first = replica.params()
+    replica.steps.begin(2)
+    first = replica.values.params()
     for _ in range(2):
-        replica.step(np.zeros(1, np.float32))
-    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a - 1, b), first, replica.params())
+        replica.steps.step(np.zeros(1, np.float32))
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a - 1, b), first, replica.values.params())
 
 
 def fragile() -> Model:
@@ -168,44 +168,44 @@ NAN, ONES = np.full(3, np.nan, np.float32), np.ones(3, np.float32)
 def test_a_step_that_is_not_finite_changes_nothing_on_any_ps(make: Callable[..., Job], ps: int) -> None:
     job = make(ps)
     replica = job.start(fragile())
-    replica.begin(10)
-    report = replica.step(NAN)
+    replica.steps.begin(10)
+    report = replica.steps.step(NAN)
     assert (report.applied, report.global_step, report.done) == (False, 0, False)
     assert "refused a gradient of worker:0 that is not finite" in report.refusal
-    for leaf in jax.tree.leaves(replica.params()):
+    for leaf in jax.tree.leaves(replica.values.params()):
         assert (leaf == 0).all()
-    report = replica.step(ONES)
+    report = replica.steps.step(ONES)
     assert (report.applied, report.global_step, report.refusal) == (True, 1, "")
-    assert [line for line in job.said if line.endswith("training goes on")]
+    assert [line for line in job.said if line.endswith("training continues")]
 
 
 def test_many_in_a_row_are_too_many(make: Callable[..., Job]) -> None:
     job = make()
     replica = job.start(fragile())
-    replica.begin(1000)
+    replica.steps.begin(1000)
     for _ in range(99):
-        replica.step(NAN)
-    replica.step(ONES)
+        replica.steps.step(NAN)
+    replica.steps.step(ONES)
     for _ in range(99):
-        replica.step(NAN)
+        replica.steps.step(NAN)
     with pytest.raises(
-        NonFiniteGradient, match=r"100 gradients in a row were not finite; the last: worker:0: a ps .*Look at the data"
+        NonFiniteGradient, match=r"100 gradients in a row were not finite; the last: worker:0: a ps .*Check the data"
     ):
-        replica.step(NAN)
+        replica.steps.step(NAN)
 
 
 def test_several_trainings(make: Callable[..., Job]) -> None:
     job = make()
     replica = job.start(model())
-    assert not replica.begin(0)
-    assert replica.begin(2)
-    assert [replica.step(batch).done for batch in batches(2)] == [False, True]
-    assert replica.begin(None)
-    assert [replica.step(batch).done for batch in batches(2)] == [False, False]
-    progress = replica.progress()
+    assert not replica.steps.begin(0)
+    assert replica.steps.begin(2)
+    assert [replica.steps.step(batch).done for batch in batches(2)] == [False, True]
+    assert replica.steps.begin(None)
+    assert [replica.steps.step(batch).done for batch in batches(2)] == [False, False]
+    progress = replica.peers.progress()
     assert progress is not None
     assert progress.last_step is None
-    assert replica.global_step == 4
+    assert replica.steps.global_step == 4
     assert job.close() == ["every worker has left"]
 
 
@@ -215,15 +215,15 @@ def test_two_workers(make: Callable[..., Job]) -> None:
     def work(index: int) -> tuple[int, int]:
         replica = job.start(model(), index)
         applied = 0
-        more = replica.begin(30 if index == 0 else None)  # the chief's number counts
+        more = replica.steps.begin(30 if index == 0 else None)  # the chief's number counts
         for batch in batches(1000, seed=index):
             if not more:
                 break
-            report = replica.step(batch)
+            report = replica.steps.step(batch)
             applied += report.applied
             more = not report.done
         replica.close()
-        return replica.global_step, applied
+        return replica.steps.global_step, applied
 
     found = [future.result(30.0) for future in [in_thread(lambda i=i: work(i), f"worker{i}") for i in range(2)]]  # type: ignore[misc]
     assert [step for step, _ in found] == [30, 30]
@@ -234,14 +234,14 @@ def test_a_worker_catches_up_with_what_another_has_trained(make: Callable[..., J
     job = make(1, 2)
     first, second = job.start(model()), job.start(model(), 1)
     for replica in (first, second):
-        replica.begin(None)
+        replica.steps.begin(None)
     data = list(batches(3))
     for batch in data:
-        first.step(batch)
-    assert second.global_step == 0
-    second.catch_up(data[0])
-    assert second.global_step == 3
-    assert second.step(data[0]).staleness == 0
+        first.steps.step(batch)
+    assert second.steps.global_step == 0
+    second.steps.catch_up(data[0])
+    assert second.steps.global_step == 3
+    assert second.steps.step(data[0]).staleness == 0
 
 
 CLUSTERS: list[tuple[dict[str, list[str]], Task, str]] = [
@@ -274,10 +274,10 @@ def test_a_model_that_cannot_be_trained_is_found_before_anybody_is_called(make: 
 def test_progress_without_an_end(make: Callable[..., Job]) -> None:
     job = make()
     replica = job.start(model())
-    replica.begin(None)
+    replica.steps.begin(None)
     connection = job.transport.connect("ps0:1", FAST)
     connection.close()
     replica.close()
-    assert replica.progress() is None  # it has left: nobody tells
+    assert replica.peers.progress() is None  # it has left: nobody tells
     assert UNLIMITED > 1 << 60
     assert callable(progress_of)

@@ -60,12 +60,12 @@ def feed_of(worker: int) -> list[Any]:
 
 def train(replica: Engine, feed: list[Any], steps: int | None, jitter: random.Random | None = None) -> list[StepReport]:
     """Steps until the job is done or the feed is used up; a jitter keeps others waiting for a moment now and then."""
-    replica.begin(steps)
+    replica.steps.begin(steps)
     reports = []
     for batch in feed:
         if jitter is not None and jitter.random() < 0.3:
             threading.Event().wait(jitter.random() * 0.01)
-        reports.append(replica.step(batch))
+        reports.append(replica.steps.step(batch))
         if reports[-1].done:
             break
     return reports
@@ -80,7 +80,7 @@ def run(job: RuleJob, of: Any, seed: int = 0) -> tuple[Any, list[list[StepReport
         for i, r in enumerate(replicas)
     ]
     reports = [future.result(60.0) for future in futures]
-    return replicas[0].params(), reports
+    return replicas[0].values.params(), reports
 
 
 @pytest.mark.parametrize("ps", [1, 2])
@@ -124,7 +124,7 @@ def test_sync_with_a_backup_counts_what_it_drops(make: Callable[..., RuleJob]) -
     job = make(Sync(backups=1), workers=3)
     _, reports = run(job, model(optax.sgd(0.1)))
     assert max(worker[-1].global_step for worker in reports) == STEPS
-    status = job.replicas[0]._client.status()  # type: ignore[attr-defined]  # noqa: SLF001
+    status = job.replicas[0].peers.status()  # type: ignore[attr-defined]
     assert status.version == STEPS
     pushed = sum(worker.examples for worker in status.workers)
     assert pushed == status.examples_applied + status.examples_dropped
@@ -135,16 +135,16 @@ def test_bounded_keeps_workers_together(make: Callable[..., RuleJob]) -> None:
     """With staleness 2 the fast worker is never more than two steps ahead of the slow one, once both have begun."""
     job = make(Bounded(staleness=2), workers=2)
     fast, slow = job.join(model(optax.sgd(0.01)))
-    fast.begin(40)
-    slow.begin(40)
+    fast.steps.begin(40)
+    slow.steps.begin(40)
     feed = list(batches(100))
-    slow.step(feed[0])  # from its first push on, it is counted
+    slow.steps.step(feed[0])  # from its first push on, it is counted
     taken = {"fast": 0, "slow": 1}
     lead = []
 
     def hurry() -> None:
         for batch in feed:
-            report = fast.step(batch)
+            report = fast.steps.step(batch)
             taken["fast"] += 1
             lead.append(taken["fast"] - taken["slow"])
             if report.done:
@@ -154,7 +154,7 @@ def test_bounded_keeps_workers_together(make: Callable[..., RuleJob]) -> None:
     for batch in feed[1:]:
         threading.Event().wait(0.002)
         taken["slow"] += 1  # before its push: the fast one may be answered before this thread goes on
-        if slow.step(batch).done:
+        if slow.steps.step(batch).done:
             break
     runner.result(30.0)
     assert max(lead) <= 2
@@ -168,12 +168,12 @@ def test_overlap_reports_the_step_before_and_loses_none(make: Callable[..., Rule
     assert not reports[0].applied
     assert all(report.applied for report in reports[1:])
     assert [report.staleness for report in reports[1:]] == [0, *[1] * (STEPS - 1)]
-    assert replica.global_step == STEPS
+    assert replica.steps.global_step == STEPS
     assert len(reports) == STEPS + 1  # the last gradient found the job complete and was not sent
 
 
 def test_overlap_cannot_go_with_sync() -> None:
-    with pytest.raises(ClusterError, match="overlap=True cannot go with Sync"):
+    with pytest.raises(ClusterError, match="overlap=True excludes Sync"):
         RuleJob(Sync(), 1, 1, overlap=True)
 
 
@@ -195,14 +195,16 @@ def test_stale_updates_are_scaled(make: Callable[..., RuleJob]) -> None:
     job = make(Async(staleness_scale=1.0), workers=3)
     replicas = job.join(model(optax.sgd(1.0)))
     for replica in replicas:
-        replica.begin(3)
+        replica.steps.begin(3)
     batch = feed_of(0)[0]
-    start = replicas[0].params()
+    start = replicas[0].values.params()
     for replica in replicas:
-        replica.step(batch)
+        replica.steps.step(batch)
     gradient: Any = jax.grad(lambda p: loss(p, batch)[0])(start)
     wanted = jax.tree.map(lambda p, g: p - (1 + 1 + 0.5) * g, start, gradient)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), replicas[0].params(), wanted)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), replicas[0].values.params(), wanted
+    )
 
 
 def test_delay_compensation_follows_its_formula(make: Callable[..., RuleJob]) -> None:
@@ -210,21 +212,23 @@ def test_delay_compensation_follows_its_formula(make: Callable[..., RuleJob]) ->
     job = make(Async(delay_compensation=factor), workers=2)
     replicas = job.join(model(optax.sgd(0.1)))
     for replica in replicas:
-        replica.begin(2)
-    start = replicas[0].params()
-    replicas[1].params()
+        replica.steps.begin(2)
+    start = replicas[0].values.params()
+    replicas[1].values.params()
     first, second = feed_of(0)[0], feed_of(1)[0]
 
     def gradient(params: Any, batch: Any) -> Any:
         return jax.grad(lambda p: loss(p, batch)[0])(params)
 
-    replicas[0].step(first)
-    replicas[1].step(second)
+    replicas[0].steps.step(first)
+    replicas[1].steps.step(second)
     after_first = jax.tree.map(lambda p, g: p - 0.1 * g, start, gradient(start, first))
     wanted = jax.tree.map(
         lambda w, g, w0: w - 0.1 * (g + factor * g * g * (w - w0)), after_first, gradient(start, second), start
     )
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), replicas[0].params(), wanted)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), replicas[0].values.params(), wanted
+    )
 
 
 def counted(params: Any, state: Any, batch: Any, key: Any) -> Any:
@@ -244,12 +248,12 @@ def test_model_state_lives_on_the_ps_and_is_merged(make: Callable[..., RuleJob],
     job = make(Sync(), ps=2)
     params, _ = run(job, model(optax.sgd(0.1), loss=counted, init_state=first_state, state_merge=merge))
     del params
-    state = job.replicas[0].model_state()
+    state = job.replicas[0].values.model_state()
     last = [feed_of(worker)[STEPS - 1][0] for worker in range(3)]
     union = np.concatenate(last).mean()  # means of unequal batches, weighted by their sizes
     np.testing.assert_allclose(state["mean"], union if merge == "mean" else last[0].mean(), rtol=1e-5)
     assert state["steps"] == STEPS
-    status = job.replicas[0]._client.status()  # type: ignore[attr-defined]  # noqa: SLF001
+    status = job.replicas[0].peers.status()  # type: ignore[attr-defined]
     assert {"state/mean", "state/steps"} <= {variable.name for variable in status.variables}
 
 
@@ -257,8 +261,8 @@ def test_model_state_under_async_is_that_of_the_newest_push(make: Callable[..., 
     job = make(Async(), workers=1)
     (replica,) = job.join(model(optax.adam(0.1), loss=counted, init_state=first_state))
     train(replica, feed_of(0), STEPS)
-    replica.params()
-    state = replica.model_state()
+    replica.values.params()
+    state = replica.values.model_state()
     np.testing.assert_allclose(state["mean"], feed_of(0)[STEPS - 1][0].mean(), rtol=1e-6)
     assert state["steps"] == STEPS
 
@@ -267,19 +271,21 @@ def test_gradients_may_travel_as_bfloat16(make: Callable[..., RuleJob]) -> None:
     """Params keep their float32: those of one step are off by bfloat16's rounding of the gradient, 2**-8 of it."""
     job = make(Async(), ps=2, workers=1, wire_dtype="bfloat16")
     (replica,) = job.join(model(optax.sgd(1.0)))
-    start = replica.params()
+    start = replica.values.params()
     batch = feed_of(0)[0]
-    replica.begin(1)
-    replica.step(batch)
+    replica.steps.begin(1)
+    replica.steps.step(batch)
     gradient: Any = jax.grad(lambda p: loss(p, batch)[0])(start)
-    moved = jax.tree.map(lambda a, b: a - b, start, replica.params())
+    moved = jax.tree.map(lambda a, b: a - b, start, replica.values.params())
     jax.tree.map(lambda m, g: np.testing.assert_allclose(m, g, rtol=2**-8, atol=1e-6), moved, gradient)
-    assert {leaf.dtype for leaf in jax.tree.leaves(replica.params())} == {np.dtype("float32")}
-    status = replica._client.status()  # type: ignore[attr-defined]  # noqa: SLF001
+    assert {leaf.dtype for leaf in jax.tree.leaves(replica.values.params())} == {np.dtype("float32")}
+    status = replica.peers.status()  # type: ignore[attr-defined]
     assert status.bytes_saved == status.bytes_in > 0
 
 
-@pytest.mark.parametrize(("wire_dtype", "words"), [("int8", "floating-point dtype, got int8"), ("tiny", "is no dtype")])
+@pytest.mark.parametrize(
+    ("wire_dtype", "words"), [("int8", "floating-point dtype, got int8"), ("tiny", "unknown wire_d")]
+)
 def test_a_wire_dtype_that_cannot_be(wire_dtype: str, words: str) -> None:
     with pytest.raises(ModelError, match=words):
         RuleJob(Async(), 1, 1, wire_dtype=wire_dtype)
@@ -292,7 +298,7 @@ def test_nobody_waits_for_a_worker_that_stays_without_data(make: Callable[..., R
     chief, other = job.join(model(optax.sgd(0.1)))
     done = in_thread(lambda: train(chief, feed_of(0), STEPS), "chief")
     train(other, feed_of(1)[:3], STEPS)
-    other.pause()
+    other.steps.pause()
     assert done.result(30.0)[-1].done
     second = in_thread(lambda: train(other, feed_of(1), 4), "other again")
     assert train(chief, feed_of(0), 4)[-1].done
@@ -302,26 +308,26 @@ def test_nobody_waits_for_a_worker_that_stays_without_data(make: Callable[..., R
 def test_a_straggler_of_one_training_does_not_reach_the_next(make: Callable[..., RuleJob]) -> None:
     job = make(Async(), workers=2)
     chief, slow = job.join(model(optax.sgd(0.1)))
-    chief.begin(3)
-    slow.begin(3)
+    chief.steps.begin(3)
+    slow.steps.begin(3)
     for batch in feed_of(0)[:3]:
-        chief.step(batch)
-    chief.begin(5)
-    report = slow.step(feed_of(1)[0])  # of the first training, long over
+        chief.steps.step(batch)
+    chief.steps.begin(5)
+    report = slow.steps.step(feed_of(1)[0])  # of the first training, long over
     assert (report.applied, report.done) == (False, True)
-    assert slow.begin(5)
-    assert slow.step(feed_of(1)[1]).global_step == 4
+    assert slow.steps.begin(5)
+    assert slow.steps.step(feed_of(1)[1]).global_step == 4
 
 
 def test_scaling_stale_updates_leaves_the_model_state_alone(make: Callable[..., RuleJob]) -> None:
     job = make(Async(staleness_scale=1.0), workers=3)
     replicas = job.join(model(optax.sgd(1.0), loss=counted, init_state=first_state))
     for replica in replicas:
-        replica.begin(3)
+        replica.steps.begin(3)
     for worker, replica in enumerate(replicas):
-        replica.step(feed_of(worker)[0])
-    replicas[0].params()
-    state = replicas[0].model_state()
+        replica.steps.step(feed_of(worker)[0])
+    replicas[0].values.params()
+    state = replicas[0].values.model_state()
     np.testing.assert_allclose(state["mean"], feed_of(2)[0][0].mean(), rtol=1e-6)
     assert state["steps"] == 1
 
@@ -330,5 +336,5 @@ def test_the_last_push_of_overlapping_steps_is_not_lost(make: Callable[..., Rule
     job = make(Async(), workers=1, overlap=True)
     (replica,) = job.join(model(optax.sgd(0.01)))
     train(replica, feed_of(0)[:4], None)
-    replica.pause()
-    assert replica.global_step == 4
+    replica.steps.pause()
+    assert replica.steps.global_step == 4

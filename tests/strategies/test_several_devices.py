@@ -121,18 +121,18 @@ def test_padding_counts_for_nothing(found: Found) -> None:
         ("no rest", "as many places as there are devices, which 3 does not divide"),
         (
             "a word",
-            "the rule for 'hidden/kernel' must say of each axis of a variable what it is split over",
+            "the rule for 'hidden/kernel' must name what each axis of a variable is split over",
         ),
         (
             "no rules",
             "rules must be a list of (pattern, spec), such as [('kernel', (None, 'model'))], or made by auto_fsdp()",
         ),
-        ("not called", "got auto_fsdp itself: call it"),
+        ("not called", "got auto_fsdp itself; call it"),
         ("no pair", "rules must be a list of (pattern, spec)"),
         ("no pattern at all", "rules must be a list of (pattern, spec)"),
         (
             "a number",
-            "must say of each axis of a variable what it is split over, such as ('model',) or (None, 'model')",
+            "must name what each axis of a variable is split over, such as ('model',) or (None, 'model')",
         ),
         (
             "no mesh",
@@ -140,17 +140,17 @@ def test_padding_counts_for_nothing(found: Found) -> None:
         ),
         ("two rests", "only one axis can be -1"),
         ("no place", "must have 1 device or more"),
-        ("no match", "'encoder/.*' is found in the path of no variable; they are hidden/bias, hidden/kernel"),
+        ("no match", "'encoder/.*' matches the path of no variable; they are hidden/bias, hidden/kernel"),
         (
             "no axis",
             "names the axis 'model', which the mesh does not have; it has data (4)",
         ),
-        ("too many axes", "hidden/bias float32[32] has 1 axes, but its rule speaks of 2: (None, data)"),
+        ("too many axes", "hidden/bias float32[32] has 1 axes, but its rule has 2: (None, data)"),
         ("twice", "uses the mesh axis 'data' twice"),
         ("not divided", "conv float32[3,3,1,8] cannot be split: its axis 0 has 3 elements, which model with 4 devices"),
-        ("no pattern", "'(' is no regular expression"),
+        ("no pattern", "'(' is not a regular expression"),
         ("same device", "name each device once"),
-        ("strict", "is to compute on gpu, and there is no such device: JAX sees cpu:0"),
+        ("strict", "should compute on gpu, but JAX sees only cpu:0"),
         ("remainder", "remainder must be 'pad' or 'refuse', got 'drop'"),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_loss_may_say_where_activations_lie(name: str, found: Found) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_mesh_that_the_script_has_set_is_refused(name: str, found: Found) -> None:
     for told in found["mesh of the script"][name]:
-        assert "ModelError: jax.set_mesh has set the mesh {'mine': 4} here: leave jax.set_mesh out" in told
+        assert "ModelError: jax.set_mesh has set the mesh {'mine': 4} here; leave jax.set_mesh out" in told
 
 
 @pytest.mark.parametrize("name", NAMES)

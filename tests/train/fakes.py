@@ -16,10 +16,27 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 from tests.strategies.regression import init, loss
 
+from trainband.job.reports import TrainingStatus
 from trainband.runtime.step_times import StepTimes
 from trainband.strategies import OneDevice, StepReport
 from trainband.strategies.base import Progress
 from trainband.train import Hook, MonitoredSession, Trainer
+from trainband.train.batch_feed import Feed
+from trainband.train.passes import Passes, Position
+
+A, B, C = (np.full((4, 2), value, np.float32) for value in range(3))
+
+
+class Loader:
+    """Can be iterated afresh, and counts how often it was."""
+
+    def __init__(self, *batches: Any) -> None:
+        self.batches = batches
+        self.epochs = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.epochs += 1
+        return iter(self.batches)
 
 
 def trainer(**changes: Any) -> Trainer:
@@ -49,7 +66,7 @@ ONES = np.ones(4, np.float32)
 
 
 class FakeEngine:
-    """Notes what it is asked for, and answers from a queue."""
+    """Notes what it is asked for, and answers from a queue. It is each of its parts."""
 
     task = "worker:9"
     is_chief = True
@@ -58,6 +75,10 @@ class FakeEngine:
     worker_state = None
     place = None
     trainings: tuple[int, ...] = ()
+    last_step: int | None = None
+    has_another_end = False
+    """Whether the chief ends the training at `chiefs_end`, whatever this task asks for."""
+    chiefs_end: int | None = None
     steps_per_execution = 1
     share = None
     unused = 0
@@ -72,12 +93,23 @@ class FakeEngine:
         self.times = StepTimes()
         self.lost = 0
 
+    @property
+    def steps(self) -> FakeEngine:
+        return self
+
+    values = checkpoints = peers = steps
+
+    @property
+    def training(self) -> TrainingStatus:
+        return TrainingStatus(starts=self.trainings, last_step=self.last_step, unused=self.unused, refused=self.refused)
+
     def take_known(self) -> Sequence[tuple[int, float]]:
         return ()
 
     def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
         assert trainings
         self.calls.append(("begin", last_step))
+        self.last_step = self.chiefs_end if self.has_another_end else last_step
         return self.more
 
     def step(self, batch: Any) -> StepReport:
@@ -105,9 +137,6 @@ class FakeEngine:
 
     def leave_worker_state(self, training: int, position: str, behind: int = 0) -> None:
         self.calls.append(("worker state", training, position, behind))
-
-    def landed(self, checkpoint: Any) -> None:
-        self.calls.append(("landed", checkpoint.global_step))
 
     def lease(self, request: Any) -> Any:
         raise AssertionError(request)
@@ -258,3 +287,19 @@ class Ticking:
     def __call__(self) -> float:
         self.now += self.step_s
         return self.now
+
+
+def feed_of(
+    batches: Iterable[Any],
+    *,
+    repeat: bool = False,
+    fixed_shapes: bool = True,
+    start: Position | None = None,
+    place: Callable[[Any], Any] | None = None,
+    task: str = "",
+    track: bool = True,
+    **settings: Any,
+) -> Feed:
+    """A feed of these batches."""
+    passes = Passes(batches, repeat=repeat, fixed_shapes=fixed_shapes, start=start, place=place, task=task, track=track)
+    return Feed(passes, **settings)

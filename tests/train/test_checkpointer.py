@@ -14,13 +14,13 @@ from tests.train.fakes import ONES, lines_with, mean_model
 
 from trainband.checkpoint import LOCK_FILE, CheckpointDirectory, DirectoryLock, Retention
 from trainband.errors import CheckpointError, DirectoryLocked, Refused, Unreachable
+from trainband.job.checkpoints import CheckpointStatus, Overtaken, SavedParts, TrainingRecord
 from trainband.model.worker_state import WorkerState
-from trainband.ps.worker.checkpointing import Overtaken, SavedParts
 from trainband.runtime import SystemRuntime
 from trainband.train import checkpointer as module
-from trainband.train.checkpointer import About, Checkpointer
+from trainband.train.checkpointer import Checkpointer
 
-ABOUT = About(strategy="OneDevice", trainings=(0,))
+RECORD = TrainingRecord(strategy="OneDevice", trainings=(0,))
 
 
 class FakeSaving:
@@ -28,15 +28,14 @@ class FakeSaving:
 
     begun_at = None
 
-    def __init__(self, directory: Path, at: int) -> None:
+    def __init__(self, directory: Path, at: int, notes: list[int]) -> None:
         self.directory = directory
         self.at = at
-        self.waiting = at > 0
+        self.waits = at > 0
         self.outcome: SavedParts | Exception | None = None
         self.polls = threading.Semaphore(0)
-
-    def waits(self) -> bool:
-        return self.waiting
+        self.notes = notes
+        self.refusal: Exception | None = None
 
     def poll(self) -> SavedParts | None:
         self.polls.release()
@@ -46,9 +45,14 @@ class FakeSaving:
 
     def write(self) -> None:
         """Its step has come, and all of it is written."""
-        self.waiting = False
-        luggage = WorkerState(task="local", training=1, steps=7, position="", carry=())
-        self.outcome = SavedParts(write_parts(self.directory), {0: luggage.to_bytes()})
+        self.waits = False
+        state = WorkerState(task="local", training=1, steps=7, position="", carry=())
+        self.outcome = SavedParts(write_parts(self.directory), {0: state.to_bytes()})
+
+    def committed(self, status: CheckpointStatus) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.notes.append(status.global_step)
 
     def await_poll(self) -> None:
         """Waits until it has been looked at after this."""
@@ -67,15 +71,13 @@ class FakeEngine:
         self.savings: list[FakeSaving] = []
         self.refusal: Exception | None = None
         self.notes: list[int] = []
+        self.steps = self.checkpoints = self.peers = self
 
     def save(self, directory: Path, at: int) -> FakeSaving:
         if self.refusal is not None:
             raise self.refusal
-        self.savings.append(FakeSaving(directory, at))
+        self.savings.append(FakeSaving(directory, at, self.notes))
         return self.savings[-1]
-
-    def landed(self, checkpoint: Any) -> None:
-        self.notes.append(checkpoint.global_step)
 
 
 class Bench:
@@ -87,9 +89,9 @@ class Bench:
         self.home = CheckpointDirectory(path, self.said.append)
         self.checkpointer = Checkpointer(self.home, "worker:0", Retention(), self.said.append, **arguments)
 
-    def order(self, at: int = 0, **about: Any) -> FakeSaving:
+    def order(self, at: int = 0, **record: Any) -> FakeSaving:
         """Orders a checkpoint that the engine accepts."""
-        self.checkpointer.order(self.engine, at, About(strategy="OneDevice", trainings=(0,), **about))
+        self.checkpointer.order(self.engine, at, TrainingRecord(strategy="OneDevice", trainings=(0,), **record))
         saving: FakeSaving = self.engine.savings[-1]
         return saving
 
@@ -140,8 +142,8 @@ def test_a_worker_without_a_word_is_named(tmp_path: Path) -> None:
         saving = bench.order()
         saving.outcome = SavedParts(write_parts(saving.directory), missing=("worker:1", "worker:2"))
         checkpointer.finish()
-    (line,) = lines_with(bench.said, "older positions")
-    assert "global step 7 knows only older positions in the data of worker:1, worker:2" in line
+    (line,) = lines_with(bench.said, "older data positions")
+    assert "global step 7 has only older data positions of worker:1, worker:2" in line
 
 
 FAULTS: list[tuple[str, Exception]] = [
@@ -158,7 +160,7 @@ def test_what_goes_wrong_is_said_and_raised_at_the_end(fault: Exception, tmp_pat
         bench.order().outcome = fault
         checkpointer.wait()
         assert lines_with(bench.said, str(fault)) == [
-            f"WARNING: no checkpoint could be written; the training goes on without. {fault}"
+            f"WARNING: could not write a checkpoint; training continues without it. {fault}"
         ]
         with pytest.raises(CheckpointError, match="the training is done, but its last checkpoint is not in") as caught:
             checkpointer.finish()
@@ -174,7 +176,7 @@ def test_a_replica_that_refuses(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.engine.refusal = Unreachable("ps:0 gave no answer")
     with bench.checkpointer as checkpointer:
-        checkpointer.order(bench.engine, 0, ABOUT)
+        checkpointer.order(bench.engine, 0, RECORD)
         assert not checkpointer.busy
         assert bench.leftovers() == []
         with pytest.raises(CheckpointError, match="ps:0 gave no answer"):
@@ -233,7 +235,7 @@ def test_a_lock_that_is_lost(tmp_path: Path) -> None:
             assert lines_with(bench.said, "was taken over by worker:5")
             saving.outcome = CheckpointError("given up")
             checkpointer.wait()
-            checkpointer.order(bench.engine, 0, ABOUT)
+            checkpointer.order(bench.engine, 0, RECORD)
             assert len(bench.engine.savings) == 1
             with pytest.raises(CheckpointError, match="in use by worker:5"):
                 checkpointer.finish()
@@ -261,29 +263,29 @@ def test_another_of_the_job_takes_the_directory_over(tmp_path: Path) -> None:
     with bench.checkpointer as checkpointer:
         saving = bench.order()
         saving.await_poll()
-        heir = DirectoryLock(tmp_path, "worker:1", job="a")
-        heir.acquire()
+        successor = DirectoryLock(tmp_path, "worker:1", job="a")
+        successor.acquire()
         saving.write()
         checkpointer.wait()
         bench.engine.is_chief = False
-        checkpointer.order(bench.engine, 0, ABOUT)
+        checkpointer.order(bench.engine, 0, RECORD)
         checkpointer.finish()
         assert len(bench.engine.savings) == 1
-        heir.renew()
-    heir.renew()
+        successor.renew()
+    successor.renew()
     assert bench.home.steps() == []
     assert bench.leftovers() == []
     (line,) = bench.said
     assert "was taken over from worker:0 by worker:1" in line
-    assert line.endswith("of the same job. It saves from now on.")
+    assert line.endswith("of the same job. That task now writes the checkpoints.")
 
 
 def test_one_that_is_the_chief_all_the_same_takes_it_back(tmp_path: Path) -> None:
     """It was cut off for a while; whoever took it over will hear that it is there again."""
     bench = Bench(tmp_path, job="a", runtime=SystemRuntime(Leaping()))
     with bench.checkpointer as checkpointer:
-        heir = DirectoryLock(tmp_path, "worker:1", job="a")
-        heir.acquire()
+        successor = DirectoryLock(tmp_path, "worker:1", job="a")
+        successor.acquire()
         saving = bench.order()
         saving.write()
         checkpointer.wait()
@@ -293,10 +295,10 @@ def test_one_that_is_the_chief_all_the_same_takes_it_back(tmp_path: Path) -> Non
         checkpointer.finish()
         assert bench.home.steps() == [7]
         with pytest.raises(DirectoryLocked):
-            heir.renew()
+            successor.renew()
 
 
-def test_an_heir_is_believed_until_word_of_it_must_have_come(tmp_path: Path) -> None:
+def test_a_successor_is_believed_until_it_must_be_known(tmp_path: Path) -> None:
     now = [0.0]
     waiting = threading.Semaphore(0)
 
@@ -308,17 +310,17 @@ def test_an_heir_is_believed_until_word_of_it_must_have_come(tmp_path: Path) -> 
     bench = Bench(tmp_path, job="a", runtime=SystemRuntime(clock))
     with bench.checkpointer as checkpointer:
         saving = bench.order()
-        heir = DirectoryLock(tmp_path, "worker:1", job="a")
-        heir.acquire()
+        successor = DirectoryLock(tmp_path, "worker:1", job="a")
+        successor.acquire()
         saving.write()
         checkpointer.wait()
         now[0] += module.RENEW_S / 2
-        ordering = in_thread(lambda: checkpointer.order(bench.engine, 0, ABOUT), "order")
+        ordering = in_thread(lambda: checkpointer.order(bench.engine, 0, RECORD), "order")
         for _ in range(5):
             assert waiting.acquire(timeout=20.0)
         bench.engine.is_chief = False
         ordering.result(20.0)
-        heir.renew()
+        successor.renew()
     assert len(bench.engine.savings) == 1
 
 
@@ -357,8 +359,8 @@ def test_one_that_comes_late_tries_a_directory_again_at_each_save(tmp_path: Path
     with DirectoryLock(tmp_path, "worker:1", job="a") as holder:
         bench = Bench(tmp_path, job="b", late=True)
         with bench.checkpointer as checkpointer:
-            checkpointer.order(bench.engine, 0, ABOUT)
-            assert lines_with(bench.said, "WARNING: no checkpoint could be written; the training goes on without")
+            checkpointer.order(bench.engine, 0, RECORD)
+            assert lines_with(bench.said, "WARNING: could not write a checkpoint; training continues without")
             holder.release()
             bench.order().write()
             checkpointer.finish()
@@ -376,7 +378,7 @@ def test_who_is_refused_because_another_is_the_chief_asks_no_more(tmp_path: Path
     asked: list[int] = []
     bench.engine.save = save
     with bench.checkpointer as checkpointer:
-        checkpointer.order(bench.engine, 0, ABOUT)
+        checkpointer.order(bench.engine, 0, RECORD)
         checkpointer.finish()
         assert not checkpointer.busy
     assert len(asked) == 3
@@ -394,21 +396,18 @@ def test_what_fails_when_another_is_the_chief_is_no_failure(tmp_path: Path) -> N
     assert bench.said == []
 
 
-def test_a_checkpoint_that_landed_with_another_chief_counts(tmp_path: Path) -> None:
+def test_a_checkpoint_that_was_committed_with_another_chief_counts(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-
-    def landed(*_: Any) -> None:
-        raise Refused("only the chief may say so")
-
-    bench.engine.landed = landed
     with bench.checkpointer as checkpointer:
-        bench.order().write()
+        saving = bench.order()
+        saving.refusal = Refused("only the chief may say so")
+        saving.write()
         checkpointer.finish()
     assert bench.home.steps() == [7]
     assert lines_with(bench.said, "WARNING") == []
 
 
-def test_laid_down_it_waits_for_nothing(tmp_path: Path) -> None:
+def test_giving_up_waits_for_nothing(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     checkpointer = bench.checkpointer.__enter__()
     saving = bench.order()
@@ -446,11 +445,11 @@ REFUSALS: list[tuple[str, Callable[[Path], Path]]] = [
 def test_a_directory_that_cannot_be_written(refused: Callable[[Path], Path], tmp_path: Path) -> None:
     bench = Bench(refused(tmp_path))
     with bench.checkpointer as checkpointer:
-        checkpointer.order(bench.engine, 0, ABOUT)
+        checkpointer.order(bench.engine, 0, RECORD)
         with pytest.raises(CheckpointError, match="its last checkpoint is not in"):
             checkpointer.finish()
     assert bench.engine.savings == []
-    assert lines_with(bench.said, "WARNING: no checkpoint could be written; the training goes on without")
+    assert lines_with(bench.said, "WARNING: could not write a checkpoint; training continues without")
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -474,7 +473,7 @@ def test_a_training_goes_on_without_its_checkpoints(
     assert made.global_step == 7
     assert float(made.params["w"]) == 1 - 0.5 * 7
     # Before each of 2, 4, 6 and 8, and the last; not at each step.
-    assert len(lines_with(said, "WARNING: no checkpoint could be written")) == (5 if save_steps else 1)
+    assert len(lines_with(said, "WARNING: could not write a checkpoint")) == (5 if save_steps else 1)
     assert [path.name for path in tmp_path.iterdir()] == ["history"]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console as RichConsole
 
-from trainband.ps.statistics import CheckpointStatus
+from trainband.job.checkpoints import CheckpointStatus
 from trainband.runtime.formatting import duration
 from trainband.strategies.base import Progress, WorkerRow
 from trainband.train import console

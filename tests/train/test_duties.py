@@ -17,8 +17,8 @@ from tests.train.fakes import ONES, FakeEngine, FakeStrategy, Ticking, curves_in
 from trainband.checkpoint import LOCK_FILE, CheckpointDirectory, DirectoryLock, write_part
 from trainband.cluster import Cluster, Task
 from trainband.errors import CheckpointError, DirectoryLocked, Refused
+from trainband.job.checkpoints import CheckpointStatus, SavedParts
 from trainband.monitor.history import history as history_of
-from trainband.ps.worker.checkpointing import SavedParts
 from trainband.strategies import StepReport
 from trainband.train import (
     EarlyStopping,
@@ -81,11 +81,15 @@ class Written:
         self.directory = directory
         self.at = max(at, engine.global_step)
 
+    @property
     def waits(self) -> bool:
         return self.engine.global_step < self.at
 
+    def committed(self, status: CheckpointStatus) -> None:
+        self.engine.calls.append(("committed", status.global_step))
+
     def poll(self) -> SavedParts | None:
-        if self.waits():
+        if self.waits:
             return None
         pieces = [rows("params/w", np.zeros(3, np.float32))]
         return SavedParts((write_part(self.directory, "ps-0.safetensors", ps=0, version=self.at, pieces=pieces),))
@@ -99,8 +103,8 @@ class Lands(Hook):
 
     def after_run(self, session: MonitoredSession, report: StepReport) -> None:
         if report.global_step % self.every == 0 and session.saving:
-            assert session._saves.checkpointer is not None  # noqa: SLF001
-            session._saves.checkpointer.wait()  # noqa: SLF001
+            assert session._checkpoints.checkpointer is not None  # noqa: SLF001
+            session._checkpoints.checkpointer.wait()  # noqa: SLF001
 
 
 class At(Hook):
@@ -221,7 +225,7 @@ def test_a_directory_of_another_job_is_not_written_into(job: str, tmp_path: Path
             fit(engine, said, tmp_path)
         other.renew()
         assert home(tmp_path).steps() == []
-    assert lines_with(said, "the training goes on without")
+    assert lines_with(said, "training continues without")
 
 
 def test_one_that_is_the_chief_no_more_saves_no_more(tmp_path: Path) -> None:
@@ -262,7 +266,7 @@ def test_the_chief_of_the_spec_has_them_again(tmp_path: Path) -> None:
     engine, said = Worker(8, {2: False, 4: True}, index=0), list[str]()
     fit(engine, said, tmp_path)
     assert home(tmp_path).steps() == [6, 8]
-    assert lines_with(said, "duties")[1:] == ["worker:0 has the chief's duties again"]
+    assert lines_with(said, "duties")[1:] == ["worker:0 takes back the chief's duties"]
 
 
 # --- the end
@@ -336,7 +340,7 @@ def test_a_stop_that_is_refused_ends_this_session_alone() -> None:
     assert (result.steps, result.stopped) == (4, "enough")
     assert engine.calls[-1] == "pause"
     assert lines_with(said, "worker:0 is the chief") == [
-        "worker:1 leaves the training, and cannot end it for all: worker:0 is the chief"
+        "worker:1 leaves the training but cannot end it for all: worker:0 is the chief"
     ]
 
 
@@ -426,7 +430,7 @@ def test_validation_goes_on_from_what_was_the_best(tmp_path: Path) -> None:
     stopping = EarlyStopping(patience=2)
     result = fit(engine, said, tmp_path, validation=[ONES], every=2, early_stopping=stopping)
     assert [one.global_step for one in result.evaluations] == [4, 6]
-    assert result.stopped == "loss has got no better than -5.0 in 2 validations"
+    assert result.stopped == "loss has not improved on -5.0 in 2 validations"
     assert "finish" in engine.calls
     assert home(tmp_path).best == (3, "loss", -5.0)
 
@@ -444,7 +448,7 @@ def test_validation_is_at_the_usual_steps_and_counts_anew(tmp_path: Path) -> Non
     at = At({7: find_better})
     result = fit(engine, said, tmp_path, at, hook, steps=20)
     assert [one.global_step for one in hook.evaluations] == [4, 12, 16]
-    assert result.stopped == "loss has got no better than -3.0 in 2 validations"
+    assert result.stopped == "loss has not improved on -3.0 in 2 validations"
 
 
 def test_the_console_is_the_chiefs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from trainband.checkpoint import LOCK_FILE, CheckpointDirectory, Retention
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, DeadlineExceeded, ModelMismatch
 from trainband.model.model import Model
+from trainband.runtime import SystemRuntime
 from trainband.strategies import StepReport
 from trainband.train import Hook, MonitoredSession, Trainer
 from trainband.train.evaluator import Evaluator
@@ -44,10 +46,17 @@ def no_pause(_: float) -> None:
     pytest.fail("waits")
 
 
-def evaluator(made: Trainer, directory: Path, pause: Callable[[float], None], **more: Any) -> Evaluator:
+def played(pause: Callable[[float], None], clock: Callable[[], float] = time.monotonic) -> SystemRuntime:
+    """One that pauses as the test wants."""
+    runtime = SystemRuntime(clock)
+    runtime.sleep = pause  # type: ignore[assignment]  # time.sleep takes more than floats
+    return runtime
+
+
+def evaluator(made: Trainer, directory: Path, runtime: SystemRuntime, **more: Any) -> Evaluator:
     """One for the trainer's model."""
     model: Model = made._model  # noqa: SLF001
-    fields: dict[str, Any] = {"say": more.pop("said", []).append, "pause": pause, "start_s": 0.0, **more}
+    fields: dict[str, Any] = {"say": more.pop("said", []).append, "runtime": runtime, "start_s": 0.0, **more}
     return Evaluator(made.evaluate_params, model.variables(), directory, [ONES, ONES * 3], **fields)
 
 
@@ -73,7 +82,8 @@ def test_beside_a_training(tmp_path: Path) -> None:
 
     turn = threading.Event()
     made = mean_model()
-    judge = Evaluator(made.evaluate_params, made._model.variables(), tmp_path, Batches(), say=said.append, pause=pause)  # noqa: SLF001
+    variables = made._model.variables()  # noqa: SLF001
+    judge = Evaluator(made.evaluate_params, variables, tmp_path, Batches(), say=said.append, runtime=played(pause))
     running = in_thread(judge.run, "evaluator")
 
     def wait_for(step: int) -> Callable[[], None]:
@@ -96,7 +106,7 @@ def test_beside_a_training(tmp_path: Path) -> None:
 
 def test_what_is_already_there(tmp_path: Path) -> None:
     mean_model(say=lambda _: None).fit([ONES], 5, checkpoint_dir=tmp_path, hooks=[Saves({1: nothing, 3: nothing})])
-    found = evaluator(mean_model(), tmp_path, no_pause).run()
+    found = evaluator(mean_model(), tmp_path, played(no_pause)).run()
     assert [one.global_step for one in found] == [1, 3, 5]
 
 
@@ -109,7 +119,7 @@ def test_a_complete_training_that_is_there_may_be_gone_on_with(tmp_path: Path) -
         if clock.now == 1005.0:
             mean_model(say=lambda _: None).fit([ONES], 4, checkpoint_dir=tmp_path)
 
-    found = evaluator(mean_model(), tmp_path, pause, clock=clock, start_s=20.0).run()
+    found = evaluator(mean_model(), tmp_path, played(pause, clock), start_s=20.0).run()
     assert [one.global_step for one in found] == [2, 4]
 
 
@@ -135,7 +145,7 @@ def test_the_last_one_may_come_to_be_complete_afterwards(tmp_path: Path) -> None
         with MonitoredSession(made, checkpoint_dir=tmp_path) as session:
             session.request_stop("that is enough")
 
-    found = evaluator(mean_model(), tmp_path, pause).run()
+    found = evaluator(mean_model(), tmp_path, played(pause)).run()
     assert [one.global_step for one in found] == [3]
     assert len(went_on) == 1
 
@@ -155,19 +165,19 @@ def test_one_that_is_damaged_or_gone_is_left_out(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(CheckpointDirectory, "path_of", path_of)
     said: list[str] = []
-    found = evaluator(mean_model(), tmp_path, no_pause, said=said).run()
+    found = evaluator(mean_model(), tmp_path, played(no_pause), said=said).run()
     assert steps == [1, 2, 3, 5]
     assert [one.global_step for one in found] == [3, 5]
-    assert [line.split(":")[0] for line in lines_with(said, "is not evaluated")] == [
-        "global step 1 is not evaluated",
-        "global step 2 is not evaluated",
+    assert [line.split(":")[0] for line in lines_with(said, "could not evaluate")] == [
+        "could not evaluate global step 1",
+        "could not evaluate global step 2",
     ]
 
 
 def test_a_checkpoint_of_another_model(tmp_path: Path) -> None:
     trainer(say=lambda _: None).fit(batches(2), checkpoint_dir=tmp_path)
     with pytest.raises(ModelMismatch, match="params/"):
-        evaluator(mean_model(), tmp_path, no_pause).run()
+        evaluator(mean_model(), tmp_path, played(no_pause)).run()
 
 
 def test_a_directory_that_nobody_holds_is_given_up(tmp_path: Path) -> None:
@@ -183,9 +193,9 @@ def test_a_directory_that_nobody_holds_is_given_up(tmp_path: Path) -> None:
             stamp = 1_000_000_000 + len(waits)
             os.utime(tmp_path / LOCK_FILE, (stamp, stamp))
 
-    judge = evaluator(mean_model(), tmp_path, pause, said=said, clock=clock, abandoned_s=30.0)
+    judge = evaluator(mean_model(), tmp_path, played(pause, clock), said=said, abandoned_s=30.0)
     with pytest.raises(
-        DeadlineExceeded, match=r"waited \d+\.0 s for a checkpoint in .*, the first; look whether the job"
+        DeadlineExceeded, match=r"waited \d+\.0 s for a checkpoint in .*, the first; check that the job runs"
     ):
         judge.run()
     assert len(waits) == 5 + 3

@@ -9,33 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.train.fakes import A, B, C, Loader, feed_of
 
 from trainband.data import Batches, shared
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import DataError
 from trainband.model.batch import Several
-from trainband.train.feed import Feed
 from trainband.train.passes import Position
-from trainband.train.shapes import Shapes
-
-A, B, C = (np.full((4, 2), value, np.float32) for value in range(3))
 
 
 def generator(*batches: Any) -> Iterator[Any]:
     """Everything there is, once."""
     yield from batches
-
-
-class Loader:
-    """Can be iterated afresh, and counts how often it was."""
-
-    def __init__(self, *batches: Any) -> None:
-        self.batches = batches
-        self.epochs = 0
-
-    def __iter__(self) -> Iterator[Any]:
-        self.epochs += 1
-        return iter(self.batches)
 
 
 LENGTHS: list[tuple[Callable[[], Iterable[Any]], bool, int]] = [
@@ -53,13 +38,13 @@ LENGTHS: list[tuple[Callable[[], Iterable[Any]], bool, int]] = [
 @pytest.mark.parametrize(("make", "repeat", "count"), LENGTHS, ids=range(len(LENGTHS)))
 def test_how_long_it_gives(make: Callable[[], Iterable[Any]], repeat: bool, count: int) -> None:
     for ahead in (None, 0, 1, 3):
-        with Feed(make(), repeat=repeat, fixed_shapes=True, ahead=ahead) as batches:
+        with feed_of(make(), repeat=repeat, ahead=ahead) as batches:
             assert len(list(islice(batches, 7))) == count
 
 
 def test_batches_come_in_their_order_and_as_they_are() -> None:
     loader = Loader(A, B)
-    found = list(islice(Feed(loader, repeat=True, fixed_shapes=True), 5))
+    found = list(islice(feed_of(loader, repeat=True), 5))
     assert [id(batch) for batch in found] == [id(A), id(B), id(A), id(B), id(A)]
     assert loader.epochs == 3
 
@@ -72,93 +57,25 @@ def test_a_batch_is_asked_for_when_it_is_wanted() -> None:
             asked.append(i)
             yield A
 
-    batches = Feed(source(), repeat=False, fixed_shapes=True)
+    batches = feed_of(source())
     assert asked == []
     next(batches)
     assert asked == [0]
 
 
-@pytest.mark.parametrize("batches", [[], iter([]), Loader()], ids=["list", "iterator", "loader"])
-@pytest.mark.parametrize("repeat", [False, True])
-def test_no_batches(batches: Iterable[Any], repeat: bool) -> None:
-    with pytest.raises(DataError, match="there are no batches to train on: the iterable is empty"):
-        next(Feed(batches, repeat=repeat, fixed_shapes=True))
-
-
-def test_a_loader_that_has_run_dry() -> None:
-    loader = Loader(A)
-    batches = Feed(loader, repeat=True, fixed_shapes=True)
-    next(batches)
-    loader.batches = ()
-    with pytest.raises(DataError, match="no batches"):
-        next(batches)
-
-
-CHANGES: list[tuple[Any, Any, str]] = [
-    # first, then -> the words
-    (A, A[:3], r"batch 1: its array 0 is float32\[3, 2\], in the first batch it was float32\[4, 2\]; drop the last"),
-    (A, A.astype(np.float64), r"is float64\[4, 2\], in the first batch it was float32"),
-    ((A, np.zeros(4)), (A, np.zeros(3)), r"its array 1 is float64\[3\]"),
-    ((A, B), (A,), "batch 1 has 1 arrays, the first batch had 2"),
-    ({"x": A}, {"y": A}, "batch 1 has another structure than the first"),
-    ((A, B), [A, B], "another structure"),
-    (A, A[0], r"float32\[2\]"),
-    (1, 1.0, r"is <class 'float'>\[\], in the first batch it was <class 'int'>\[\]"),
-]
-
-
-@pytest.mark.parametrize(("first", "then", "words"), CHANGES, ids=range(len(CHANGES)))
-def test_a_batch_of_another_shape(first: Any, then: Any, words: str) -> None:
-    batches = Feed([first, then], repeat=False, fixed_shapes=True)
-    next(batches)
-    with pytest.raises(DataError, match=words) as caught:
-        next(batches)
-    assert "pass Trainer(fixed_shapes=False)" in str(caught.value)
-    assert len(list(Feed([first, then], repeat=False, fixed_shapes=False))) == 2
-
-
-@pytest.mark.parametrize("batch", [[1.0, 2.0], (A, [0, 1]), {"x": A.tolist()}], ids=["bare", "labels", "rows"])
-def test_lists_of_numbers_are_no_arrays(batch: Any) -> None:
-    with pytest.raises(DataError, match=r"batch\S* is a Python list of numbers, .* give np.asarray\(...\) of it"):
-        next(Feed([batch], repeat=False, fixed_shapes=True))
-
-
-def test_the_next_epoch_is_compared_with_the_first() -> None:
-    loader = Loader(A)
-    batches = Feed(loader, repeat=True, fixed_shapes=True)
-    next(batches)
-    loader.batches = (A[:2],)
-    with pytest.raises(DataError, match="batch 1"):
-        next(batches)
-
-
-def sizes(*first: int) -> list[Any]:
-    return [np.zeros((size, 2), np.float32) for size in first]
-
-
-def test_shorter_batches_of_a_source_that_has_them() -> None:
-    class Short(Loader):
-        short_last = True
-
-    assert len(list(Feed(Short(*sizes(4, 4, 3, 4, 1)), repeat=False, fixed_shapes=True))) == 5
-    for batch in (np.zeros((5, 2), np.float32), np.zeros((3, 3), np.float32), np.zeros((3, 2)), A[0]):
-        with pytest.raises(DataError, match="batch 1: its array 0"):
-            list(Feed(Short(A, batch), repeat=False, fixed_shapes=True))
-
-
 def test_micro_batches_come_in_groups_and_a_rest_is_left_out() -> None:
-    feed = Feed("abcdefg", repeat=False, fixed_shapes=False, accumulate=3)
-    assert list(feed) == [("a", "b", "c"), ("d", "e", "f")]
+    feed = feed_of(range(7), fixed_shapes=False, accumulate=3)
+    assert list(feed) == [(0, 1, 2), (3, 4, 5)]
 
 
 def test_too_few_batches_for_one_step_are_refused() -> None:
     with pytest.raises(DataError, match="there are 2 batches, too few for one step of accumulate=3"):
-        list(Feed(iter("ab"), repeat=False, fixed_shapes=False, accumulate=3))
+        list(feed_of(iter([0, 1]), fixed_shapes=False, accumulate=3))
 
 
 def test_groups_go_over_the_ends_of_epochs() -> None:
-    feed = Feed("ab", repeat=True, fixed_shapes=False, accumulate=3)
-    assert list(islice(feed, 2)) == [("a", "b", "a"), ("b", "a", "b")]
+    feed = feed_of([0, 1], repeat=True, fixed_shapes=False, accumulate=3)
+    assert list(islice(feed, 2)) == [(0, 1, 0), (1, 0, 1)]
     feed.trained()
     assert feed.position == Position(passes=2, batches=2)
 
@@ -195,7 +112,7 @@ def test_an_iterator_hears_what_was_trained_on() -> None:
             return passes[begun.append(1) or len(begun) - 1]  # type: ignore[func-returns-value]
 
     begun: list[int] = []
-    with Feed(Source(), repeat=True, fixed_shapes=True, ahead=0) as feed:
+    with feed_of(Source(), repeat=True, ahead=0) as feed:
         next(feed)
         assert passes[0].heard == [0]
         feed.trained()
@@ -208,7 +125,7 @@ def test_an_iterator_hears_what_was_trained_on() -> None:
 
 def test_an_iterator_of_the_callers_own_is_not_closed() -> None:
     own = Counting(3)
-    with Feed(own, repeat=True, fixed_shapes=True) as feed:
+    with feed_of(own, repeat=True) as feed:
         next(feed)
     assert own.closed == 0
     assert list(feed) == []
@@ -217,26 +134,17 @@ def test_an_iterator_of_the_callers_own_is_not_closed() -> None:
 @pytest.mark.parametrize("ahead", [0, 2])
 @pytest.mark.parametrize("trained", [0, 1, 3, 4, 10])
 def test_a_position_without_a_state_is_found_by_counting(ahead: int, trained: int) -> None:
-    data = list("abc")
-    with Feed(data, repeat=True, fixed_shapes=False, ahead=ahead) as feed:
+    data = [0, 1, 2]
+    with feed_of(data, repeat=True, fixed_shapes=False, ahead=ahead) as feed:
         for _ in range(trained):
             next(feed)
             feed.trained()
         expected = list(islice(feed, 5))
         position = Position.from_json(feed.position.to_json())
     assert position == (Position((trained - 1) // 3, (trained - 1) % 3 + 1) if trained else Position())
-    with Feed(data, repeat=True, fixed_shapes=False, ahead=ahead, start=position) as again:
+    with feed_of(data, repeat=True, fixed_shapes=False, ahead=ahead, start=position) as again:
         assert again.position == position
         assert list(islice(again, 5)) == expected
-
-
-def test_a_position_beyond_the_end() -> None:
-    with pytest.raises(DataError, match="the data ends after 3 batches, but the training was at batch 5 of it"):
-        next(Feed("abc", repeat=True, fixed_shapes=False, start=Position(0, 5)))
-
-
-def test_at_the_very_end_nothing_follows() -> None:
-    assert list(Feed("abc", repeat=False, fixed_shapes=False, start=Position(0, 3))) == []
 
 
 def numbers(batches: Iterable[Any]) -> list[list[int]]:
@@ -259,7 +167,7 @@ def test_our_own_batches_go_on_exactly(make: Callable[[], Any], ahead: int, accu
     def shown(items: Iterable[Any]) -> list[Any]:
         return numbers(items) if accumulate == 1 else [numbers(item) for item in items]
 
-    with Feed(make(), **options) as feed:
+    with feed_of(make(), **options) as feed:
         for _ in range(trained):
             next(feed)
             feed.trained()
@@ -268,14 +176,14 @@ def test_our_own_batches_go_on_exactly(make: Callable[[], Any], ahead: int, accu
     assert position.batches == trained * accumulate
     assert position.beyond == 0
     assert (position.state is None) == (trained == 0)
-    with Feed(make(), start=position, **options) as again:
+    with feed_of(make(), start=position, **options) as again:
         assert shown(islice(again, 9)) == expected
         again.trained()
         assert again.position.batches == (trained + 9) * accumulate
 
 
 def test_without_tracking_no_state_is_taken() -> None:
-    feed = Feed(SOURCES[0](), repeat=True, fixed_shapes=True, track=False)
+    feed = feed_of(SOURCES[0](), repeat=True, track=False)
     next(feed)
     feed.trained()
     assert feed.position == Position(0, 1)
@@ -309,13 +217,13 @@ class Stateful:
 
 
 def test_a_state_that_the_iterator_goes_on_with_is_kept_as_it_was() -> None:
-    with Feed(Stateful(9), repeat=False, fixed_shapes=False, ahead=3) as feed:
+    with feed_of(Stateful(9), fixed_shapes=False, ahead=3) as feed:
         next(feed)
         feed.trained()
         next(feed)
         position = feed.position
         assert position == Position(0, 1, {"at": 1})
-    assert next(Feed(Stateful(9), repeat=False, fixed_shapes=False, start=position)) == 2
+    assert next(feed_of(Stateful(9), fixed_shapes=False, start=position)) == 2
 
 
 def test_a_costly_state_is_taken_seldom_and_the_rest_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,7 +240,7 @@ def test_a_costly_state_is_taken_seldom_and_the_rest_is_skipped(monkeypatch: pyt
 
     monkeypatch.setattr("trainband.train.passes.perf_counter", lambda: clock[0])
     source = Costly(2000)
-    with Feed(source, repeat=False, fixed_shapes=False, ahead=0) as feed:
+    with feed_of(source, fixed_shapes=False, ahead=0) as feed:
         for _ in range(1000):
             next(feed)
             feed.trained()
@@ -341,7 +249,7 @@ def test_a_costly_state_is_taken_seldom_and_the_rest_is_skipped(monkeypatch: pyt
     assert 3 <= source.iterator.asked <= 7
     assert position.beyond > 0
     assert position.state == {"at": 1000 - position.beyond}
-    again = Feed(Costly(2000), repeat=False, fixed_shapes=False, start=position)
+    again = feed_of(Costly(2000), fixed_shapes=False, start=position)
     assert next(again) == 1001
     again.trained()
     assert again.position == Position(0, 1001, {"at": 1001})
@@ -353,29 +261,11 @@ def test_a_state_that_cannot_be_saved(state: Any) -> None:
         def __iter__(self) -> Stateful:
             return self
 
-    feed = Feed(Unfit(3, state), repeat=False, fixed_shapes=False)
+    feed = feed_of(Unfit(3, state), fixed_shapes=False)
     next(feed)  # who wants no position is not troubled
     feed.trained()
-    with pytest.raises(DataError, match=r"cannot be saved \(.*must give bytes, or dicts"):
+    with pytest.raises(DataError, match=r"cannot be saved \(.*must return bytes, or dicts"):
         _ = feed.position
-
-
-def test_bytes_are_a_state() -> None:
-    position = Position(1, 2, b"\x00\xff", 3)
-    assert Position.from_json(position.to_json()) == position
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"passes":-1,"batches":0,"beyond":0,"state":{"value":null}}'])
-def test_no_position(text: str) -> None:
-    with pytest.raises(DataError, match="this is no position"):
-        Position.from_json(text)
-
-
-def test_batches_are_placed_after_the_check() -> None:
-    feed = Feed([A, B, A[:2]], repeat=False, fixed_shapes=True, place=lambda batch: batch.sum())
-    assert [float(next(feed)), float(next(feed))] == [0.0, 8.0]
-    with pytest.raises(DataError, match="batch 2"):
-        next(feed)
 
 
 def broken() -> Iterator[Any]:
@@ -387,7 +277,7 @@ def broken() -> Iterator[Any]:
 @pytest.mark.parametrize("ahead", [0, 2])
 @pytest.mark.parametrize(("task", "words"), [("worker:1", "the data of worker:1, batch 2"), ("", "the data, batch 2")])
 def test_an_error_of_the_data_is_its_own(ahead: int, task: str, words: str) -> None:
-    feed = Feed(broken(), repeat=False, fixed_shapes=True, ahead=ahead, task=task)
+    feed = feed_of(broken(), ahead=ahead, task=task)
     next(feed)
     next(feed)
     with pytest.raises(LookupError, match="a file is missing") as caught:
@@ -408,7 +298,7 @@ def test_so_many_are_got_ready(ahead: int) -> None:
             taken.release()
             yield A
 
-    with Feed(source(), repeat=False, fixed_shapes=True, ahead=ahead) as feed:
+    with feed_of(source(), ahead=ahead) as feed:
         assert count == [0]
         next(feed)
         for _ in range(ahead + 1):
@@ -422,7 +312,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time of the feed, which stands still until it is moved."""
     now = [0.0]
     monkeypatch.setattr("trainband.train.passes.perf_counter", lambda: now[0])
-    monkeypatch.setattr("trainband.train.feed.SYSTEM.clock", lambda: now[0])
+    monkeypatch.setattr("trainband.train.batch_feed.SYSTEM.clock", lambda: now[0])
     return now
 
 
@@ -446,7 +336,7 @@ def test_it_reads_ahead_where_that_pays(
 
     source: Any = Slow() if owned else iter(Slow())
     found = []
-    with Feed(source, repeat=False, fixed_shapes=False) as feed:
+    with feed_of(source, fixed_shapes=False) as feed:
         for value in feed:
             clock[0] += train_s
             found.append(value)
@@ -455,12 +345,12 @@ def test_it_reads_ahead_where_that_pays(
 
 
 def test_a_thread_ends_with_the_data_and_without_a_close() -> None:
-    feed = Feed([A, B], repeat=False, fixed_shapes=True, ahead=5)
+    feed = feed_of([A, B], ahead=5)
     assert len(list(feed)) == 2
 
 
 def test_a_feed_that_is_never_asked_has_no_thread() -> None:
-    Feed([A], repeat=True, fixed_shapes=True, ahead=2).close()
+    feed_of([A], repeat=True, ahead=2).close()
 
 
 @pytest.mark.parametrize("ahead", [0, 2])
@@ -476,7 +366,7 @@ def test_waiting_for_other_workers_is_told_when_nothing_is_left(ahead: int) -> N
 
     batches = shared(np.arange(8), batch_size=4, piece=4, epochs=1)
     batches.bind(office)
-    with Feed(batches, repeat=True, fixed_shapes=True, ahead=ahead, idle=lambda: told.append("idle")) as feed:
+    with feed_of(batches, repeat=True, ahead=ahead, idle=lambda: told.append("idle")) as feed:
         for _ in feed:
             told.append("batch")
             feed.trained()
@@ -486,35 +376,20 @@ def test_waiting_for_other_workers_is_told_when_nothing_is_left(ahead: int) -> N
 def test_a_worker_that_comes_when_all_is_done_has_nothing_to_do() -> None:
     batches = shared(np.arange(8), batch_size=4, epochs=1)
     batches.bind(lambda _: LeaseAnswer("end"))
-    assert list(Feed(batches, repeat=True, fixed_shapes=True)) == []
+    assert list(feed_of(batches, repeat=True)) == []
 
 
 def test_close_ends_a_thread_that_waits_for_other_workers() -> None:
     batches = shared(np.arange(8), batch_size=4, epochs=1)
     batches.bind(lambda _: LeaseAnswer("wait", holders=(1,)))
     waits = threading.Event()
-    feed = Feed(batches, repeat=True, fixed_shapes=True, ahead=1, idle=waits.set)
+    feed = feed_of(batches, repeat=True, ahead=1, idle=waits.set)
     consumer = threading.Thread(target=lambda: list(feed))
     consumer.start()
     assert waits.wait(10)
     feed.close()
     consumer.join(10)
     assert not consumer.is_alive()
-
-
-def test_one_batch_that_takes_long_is_no_reason_to_read_ahead(clock: list[float]) -> None:
-    """Such as the first: what is found out about it then is known for all others."""
-
-    class SlowAtFirst:
-        def __iter__(self) -> Iterator[Any]:
-            for value in range(100):
-                clock[0] += 0.00005 if value else 1.0
-                yield value
-
-    with Feed(SlowAtFirst(), repeat=False, fixed_shapes=False) as feed:
-        for _ in feed:
-            clock[0] += 0.001
-        assert not feed.reads_ahead
 
 
 @pytest.mark.parametrize(
@@ -533,15 +408,8 @@ def test_what_waits_is_not_written_over(settings: dict[str, Any]) -> None:
                 yield room
 
     given: list[Any] = []
-    with Feed(Reuses(), repeat=False, fixed_shapes=True, **settings) as feed:
+    with feed_of(Reuses(), **settings) as feed:
         for item in feed:
             batches = item.batches if isinstance(item, Several) else item if isinstance(item, tuple) else (item,)
             given += [float(batch[0]) for batch in batches]
     assert given == list(range(12))
-
-
-def test_a_batch_without_examples_is_refused() -> None:
-    shapes = Shapes(shorter=True)
-    shapes.check((np.zeros((4, 3)), np.zeros(4)), 0)
-    with pytest.raises(DataError, match=r"^batch 1 has no examples"):
-        shapes.check((np.zeros((0, 3)), np.zeros(0)), 1)

@@ -36,8 +36,8 @@ from trainband.train import (
     StopAtStepHook,
     SummarySaverHook,
 )
-from trainband.train.event_file import EventFile
 from trainband.train.hooks.timer import Timer
+from trainband.train.tensorboard_file import EventFile
 
 
 class Unread:
@@ -67,18 +67,18 @@ def played(
 
 WRONG: list[tuple[Callable[[], Any], str]] = [
     # what is asked for -> what is said
-    (lambda: LoggingHook(every_steps=5, every_secs=1.0), "LoggingHook: give every so many steps, or .* not both"),
+    (lambda: LoggingHook(every_steps=5, every_secs=1.0), "LoggingHook: give an interval in steps or in seconds"),
     (lambda: LoggingHook(every_steps=0), "LoggingHook: the number of steps must be at least 1, got 0"),
     (lambda: LoggingHook(every_secs=0.0), "LoggingHook: the number of seconds must be > 0, got 0.0"),
     (lambda: LoggingHook(every_secs=math.nan), "must be > 0, got nan"),
-    (lambda: StepCounterHook(every_steps=5, every_secs=1.0), "StepCounterHook: give every"),
-    (lambda: SummarySaverHook(save_steps=5, save_secs=1.0), "SummarySaverHook: give every"),
-    (lambda: CheckpointSaverHook(), "CheckpointSaverHook: give every"),
-    (lambda: CheckpointSaverHook(save_steps=5, save_secs=1.0), "CheckpointSaverHook: give every"),
-    (lambda: ProfilerHook(output_dir="x"), "ProfilerHook: give every"),
+    (lambda: StepCounterHook(every_steps=5, every_secs=1.0), "StepCounterHook: give an interval"),
+    (lambda: SummarySaverHook(save_steps=5, save_secs=1.0), "SummarySaverHook: give an interval"),
+    (lambda: CheckpointSaverHook(), "CheckpointSaverHook: give an interval"),
+    (lambda: CheckpointSaverHook(save_steps=5, save_secs=1.0), "CheckpointSaverHook: give an interval"),
+    (lambda: ProfilerHook(output_dir="x"), "ProfilerHook: give an interval"),
     (lambda: ProfilerHook(output_dir="x", save_steps=5, steps=0), "ProfilerHook: steps must be at least 1, got 0"),
-    (lambda: StopAtStepHook(), "StopAtStepHook: give num_steps or last_step, one of the two"),
-    (lambda: StopAtStepHook(1, 2), "StopAtStepHook: give num_steps or last_step, one of the two"),
+    (lambda: StopAtStepHook(), "StopAtStepHook: give exactly one of num_steps and last_step"),
+    (lambda: StopAtStepHook(1, 2), "StopAtStepHook: give exactly one of num_steps and last_step"),
     (lambda: StopAtStepHook(num_steps=-1), "StopAtStepHook: num_steps must be 0 or more, got -1"),
     (lambda: StopAtStepHook(last_step=-2), "StopAtStepHook: last_step must be 0 or more, got -2"),
 ]
@@ -286,11 +286,11 @@ def test_a_full_disk_stops_no_training(tmp_path: Path, monkeypatch: pytest.Monke
         def full(*_: Any) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("tensorboardX.record_writer.RecordWriter.write", full)
+        monkeypatch.setattr("trainband.train.tensorboard_file.os.fsync", full)
         for step in range(2, 6):
             events.add(step, {"loss": 1.0})
     (line,) = said
-    assert line.startswith(f"WARNING: no summaries can be written into {tmp_path} (No space left on device)")
+    assert line.startswith(f"WARNING: could not write summaries to {tmp_path} (No space left on device)")
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
         events.add(1, {"loss": 1.0})
         events.flush()
     (line,) = said
-    assert "WARNING: no summaries can be written" in line
+    assert "WARNING: could not write summaries" in line
 
 
 def test_what_was_added_is_on_the_disk_after_a_while(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_what_was_added_is_on_the_disk_after_a_while(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf, np.float32(np.nan), jnp.float32(jnp.inf)], ids=repr)
 def test_a_loss_that_is_not_finite_fails(loss: Any) -> None:
-    with pytest.raises(TrainingError, match=r"the loss of worker:9 is -?(nan|inf) at global step 2; look at the data"):
+    with pytest.raises(TrainingError, match=r"the loss of worker:9 is -?(nan|inf) at global step 2; check the data"):
         played(NanHook(), reports(1.0, loss))
 
 

@@ -300,9 +300,9 @@ ONES = np.ones(3, np.float32)
 
 # module, loss, what is said
 WRONG_MODULES: list[tuple[Callable[[], Any], Any, str]] = [
-    (lambda: {"kernel": jnp.ones(3)}, loss, r"wants a flax\.nnx\.Module, got a dict"),
-    (lambda: Net, loss, r"wants a module, not its class: Net\(\.\.\., rngs=nnx\.Rngs\(0\)\)"),
-    (no_params, loss, r"the Dropout has no nnx\.Param in it"),
+    (lambda: {"kernel": jnp.ones(3)}, loss, r"needs a flax\.nnx\.Module, got a dict"),
+    (lambda: Net, loss, r"needs a module, not a class; pass Net\(\.\.\., rngs=nnx\.Rngs\(0\)\)"),
+    (no_params, loss, r"the Dropout has no nnx\.Param"),
     (net, "loss", r"loss must be a function, got 'loss'"),
 ]
 
@@ -315,8 +315,8 @@ def test_modules_that_cannot_be_trained(make: Callable[[], Any], function: Any, 
 
 # loss of an Outgrown, what is said
 WRONG_LOSSES: list[tuple[Any, str]] = [
-    (grow, r"loss\(\) changed what the module is made of: it has got extra, a variable \[3\]"),
-    (widen, r"last was a variable \[3\], and is a variable \[5\]"),
+    (grow, r"loss\(\) changed the variables of the module: extra, a variable \[3\], is new"),
+    (widen, r"last was a variable \[3\] and is now a variable \[5\]"),
     (lambda model, batch: ((model.weight * batch).sum(), 1, 2), r"it returned a tuple of \w+, int, int"),
     (lambda model, batch: ((model.weight * batch).sum(), 1), r"it returned a tuple of \w+, int"),
     (lambda model, batch: model.weight * batch, r"floating-point scalar, got float32\[3\]"),
@@ -354,10 +354,10 @@ def to_evaluation(model: Any) -> None:
 
 # what is done to a module with a trainer, what is said, whether its values can still be brought back
 CHANGES: list[tuple[Callable[[Net], None], str, bool]] = [
-    (replaced_head, r"head/bias was a param float32\[3\], and is a param float32\[5\]", False),
-    (lost_a_block, r"it has lost blocks/1/bias", False),
-    (to_evaluation, r"deterministic was False, and is True.*model\.train\(\)", True),
-    (other_rate, r"rate was 0\.3, and is 0\.1", True),
+    (replaced_head, r"head/bias was a param float32\[3\] and is now a param float32\[5\]", False),
+    (lost_a_block, r"blocks/1/bias is missing", False),
+    (to_evaluation, r"deterministic was False and is now True.*model\.train\(\)", True),
+    (other_rate, r"rate was 0\.3 and is now 0\.1", True),
 ]
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.train.fakes import feed_of
 
 from trainband.errors import DataError
 from trainband.model.batch import Portion, examples_in_step
-from trainband.train.feed import Feed
+from trainband.train.batch_feed import Feed
 from trainband.train.portions import Portions
 
 
@@ -29,8 +30,8 @@ def numbered(count: int, size: int) -> list[Any]:
     return [(np.arange(i * size, (i + 1) * size), np.zeros((size, 2))) for i in range(count)]
 
 
-def feed_of(batches: Any, share: Callable[[], int], accumulate: int = 1, *, repeat: bool = False) -> Feed:
-    return Feed(batches, repeat=repeat, fixed_shapes=True, portions=Portions(share, accumulate))
+def portioned(batches: Any, share: Callable[[], int], accumulate: int = 1, *, repeat: bool = False) -> Feed:
+    return feed_of(batches, repeat=repeat, portions=Portions(share, accumulate))
 
 
 def sizes(portion: Portion) -> list[int]:
@@ -38,7 +39,7 @@ def sizes(portion: Portion) -> list[int]:
 
 
 def test_steps_have_the_examples_of_their_shares_in_few_sizes_and_in_order() -> None:
-    with feed_of(numbered(8, 32), Shares(0, 27, 7, 1, 40)) as feed:
+    with portioned(numbered(8, 32), Shares(0, 27, 7, 1, 40)) as feed:
         taken = list(feed)
     # Parts of 2 examples, 16 of them in a usual step; the data ends in the fifth.
     assert [sizes(portion) for portion in taken[:4]] == [[32], [32, 16, 4, 2], [8, 4, 2], [2]]
@@ -50,7 +51,7 @@ def test_steps_have_the_examples_of_their_shares_in_few_sizes_and_in_order() -> 
 
 
 def test_a_position_is_after_the_last_batch_that_is_used_up() -> None:
-    with feed_of(numbered(4, 16), Shares(0, 8, 24)) as feed:
+    with portioned(numbered(4, 16), Shares(0, 8, 24)) as feed:
         next(feed)
         feed.trained()
         assert feed.position.batches == 1
@@ -63,7 +64,7 @@ def test_a_position_is_after_the_last_batch_that_is_used_up() -> None:
 
 
 def test_with_accumulation_batches_are_dealt_as_they_are() -> None:
-    with feed_of(numbered(9, 3), Shares(0, 3, 1), accumulate=4) as feed:
+    with portioned(numbered(9, 3), Shares(0, 3, 1), accumulate=4) as feed:
         taken = list(feed)
     assert [sizes(portion) for portion in taken] == [[3] * 4, [3] * 3, [3], [3]]
     assert (taken[0].usual, taken[0].part_examples) == (4, 3)
@@ -72,9 +73,9 @@ def test_with_accumulation_batches_are_dealt_as_they_are() -> None:
 
 BAD: list[tuple[Any, str]] = [
     (numbered(1, 3), "batches of 3 examples cannot be cut into 4 to 16 equal parts"),
-    (numbered(1, 127), "batches of 127 examples cannot be cut .* such as 112; or give"),
+    (numbered(1, 127), "batches of 127 examples cannot be cut .* such as 112, or pass"),
     ([{"x": np.zeros((8, 2)), "rate": np.float32(1)}], r"batch\['rate'\] is an array without an axis"),
-    ([{"x": np.zeros((8, 2)), "names": "abc"}], r"batch\['names'\] is a str, which cannot be divided"),
+    ([{"x": np.zeros((8, 2)), "names": "abc"}], r"array \['names'\] is 'abc'; JAX computes only with numbers"),
     ([(np.zeros((8, 2)), np.zeros(4))], r"differ in their numbers of examples \(batch\[0\] has 8, batch\[1\] has 4\)"),
     ([], "there are no batches to train on"),
 ]
@@ -82,5 +83,5 @@ BAD: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("batches", "words"), BAD)
 def test_batches_that_cannot_be_cut_are_refused(batches: Any, words: str) -> None:
-    with feed_of(batches, Shares(0)) as feed, pytest.raises(DataError, match=words):
+    with portioned(batches, Shares(0)) as feed, pytest.raises(DataError, match=words):
         next(feed)

@@ -12,8 +12,8 @@ from tests.train.fakes import ONES, curves_in, mean_model
 
 from trainband.strategies import StepReport
 from trainband.train import Hook
-from trainband.train.event_file import EventFile
 from trainband.train.hooks import SummarySaverHook
+from trainband.train.tensorboard_file import EventFile
 
 reader = pytest.importorskip(
     "tensorboard.backend.event_processing.event_accumulator", reason="needs tensorboard: pip install 'trainband[dev]'"

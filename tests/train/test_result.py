@@ -23,7 +23,7 @@ def result(history: Any, **changes: Any) -> FitResult:
         "steps": 50,
         "examples": 1600,
         "seconds": 2.0,
-        "stopped": "the job has made the updates that were asked for",
+        "stopped": "the job has made the requested updates",
         "refused": 0,
         "mean_staleness": 0.5,
         "history": np.array(history, np.float64).reshape(-1, 2),
@@ -106,7 +106,7 @@ def test_summary() -> None:
         "             lowest loss 0.2500, accuracy 0.9000 on 10 examples at global step 50",
         "staleness    0.50 updates in the mean",
         "not finite   1 gradients (refused), 1 losses",
-        "ended        the job has made the updates that were asked for",
+        "ended        the job has made the requested updates",
     ]
     assert "loss" not in result([]).summary()
 

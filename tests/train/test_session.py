@@ -27,7 +27,7 @@ from trainband.runtime.signals import PREEMPTED
 from trainband.strategies import OneDevice, ParameterServer, StepReport
 from trainband.train import CheckpointSaverHook, Hook, MonitoredSession, StopAtStepHook, Trainer
 from trainband.train.hooks.session import SavingSession
-from trainband.wire.memory import MemoryTransport
+from trainband.wire.memory.transport import MemoryTransport
 
 
 class Dies(Hook):
@@ -89,7 +89,7 @@ def test_the_loop_of_the_documentation() -> None:
         while not session.should_stop():
             steps.append(session.run(next(feed)).global_step)
     assert steps == [1, 2, 3, 4, 5]
-    assert session.stopped == "the job has made the updates that were asked for"
+    assert session.stopped == "the job has made the requested updates"
     assert session.global_step == 5  # the job is still there
     assert float(session.params()["w"]) == 1 - 0.5 * (1 + 2 + 1 + 2 + 1)
 
@@ -232,6 +232,26 @@ def test_a_worker_whose_batches_are_used_up_waits_for_nobody_but_says_so() -> No
     assert [call for call in engine.calls if isinstance(call, str)] == ["pause"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "chiefs", "words"),
+    [
+        (10, 500, "10 steps and the chief for 500; the chief's number counts: this training ends at global step 500"),
+        (10, None, "10 steps and the chief for no limit; the chief's number counts: this training continues past that"),
+        (500, 500, ""),
+        (None, 500, ""),
+    ],
+)
+def test_a_worker_that_asks_for_other_steps_than_the_chief_says_so(
+    asked: int | None, chiefs: int | None, words: str
+) -> None:
+    engine, said = FakeEngine(reports(1.0)), list[str]()
+    engine.is_chief, engine.has_another_end, engine.chiefs_end = False, True, chiefs
+    trainer(strategy=FakeStrategy(engine), say=said.append).fit(iter([ONES]), asked)
+    warnings = [line for line in said if "the chief for" in line]
+    assert len(warnings) == bool(words), said
+    assert all(f"WARNING: worker:9 was asked for {words}" in line for line in warnings)
+
+
 class Losing(FakeEngine):
     """Its ps has died when all updates were made, and has come back without the last of them."""
 
@@ -252,7 +272,7 @@ def test_updates_that_are_lost_at_the_end_are_made_anew() -> None:
     assert engine.lost == 0
     assert len([call for call in engine.calls if call == ("step", ONES)]) == 3
     assert result.stopped
-    assert said == ["a ps has lost its last 2 updates; worker:9 makes them again"]
+    assert said == ["a ps has lost its last 2 updates; worker:9 repeats them"]
 
 
 def test_they_are_made_anew_though_the_task_is_asked_to_end() -> None:
@@ -293,7 +313,7 @@ def test_ctrl_c_saves_says_where_and_ends_as_ctrl_c_does(tmp_path: Path) -> None
     assert signal.getsignal(signal.SIGINT) == before
     assert said == [
         "local: Ctrl-C asked this task to end; it leaves the job at global step 3",
-        f"the training resumes from {home(tmp_path).path_of(3)} when it is started again",
+        f"the training resumes from {home(tmp_path).path_of(3)} when restarted",
     ]
     assert home(tmp_path).steps() == [3]
     assert CheckpointDirectory(tmp_path, quiet).steps() == [3]
@@ -312,7 +332,7 @@ def test_who_is_asked_to_end_at_a_trainings_end_does_not_make_another(tmp_path: 
 
 
 def test_lost_updates_that_cannot_be_made_anew_are_an_error() -> None:
-    with pytest.raises(CheckpointError, match="there are no batches left to make them again; start the job again"):
+    with pytest.raises(CheckpointError, match="there are no batches left to repeat them; restart the job"):
         trainer(strategy=FakeStrategy(Losing(9)), say=quiet).fit(iter([ONES] * 3), 1)
 
 
@@ -384,7 +404,7 @@ def test_the_first_error_is_the_one() -> None:
     hooks = [Failing(KeyError("second"), "close"), Failing(OSError("first"), "after_run")]
     with pytest.raises(OSError, match="first"):
         trainer(strategy=FakeStrategy(engine), say=said.append).fit([ONES], hooks=hooks)
-    assert said == ["WARNING: besides, on closing: KeyError: 'second'"]
+    assert said == ["WARNING: closing the session also failed: KeyError: 'second'"]
     assert engine.calls[-1] == ("close", "OSError: first")
 
 
@@ -464,12 +484,12 @@ def test_checkpoints_at_exact_steps_and_at_the_end(tmp_path: Path) -> None:
     saved: list[Any] = []
     made = mean_model(say=said.append)
 
-    # The next order is given after a step, once the checkpoint before it has landed: so each step waits for that here.
+    # The next order is given after a step, once the checkpoint before it was committed: each step waits for that here.
     class Lands(Hook):
         def after_run(self, session: MonitoredSession, report: StepReport) -> None:
             if report.global_step % 3 == 0:
-                assert session._saves.checkpointer is not None  # noqa: SLF001
-                session._saves.checkpointer.wait()  # noqa: SLF001
+                assert session._checkpoints.checkpointer is not None  # noqa: SLF001
+                session._checkpoints.checkpointer.wait()  # noqa: SLF001
 
         def end(self, session: MonitoredSession) -> None:
             saved.append(session.saved)
@@ -505,7 +525,7 @@ def test_more_epochs_continue_a_training_that_was_over(tmp_path: Path, data: Cal
     assert fit(2)[0].steps == 6
     again, said, _ = fit(2)
     assert (again.steps, again.global_step) == (0, 6)
-    assert "the batches are used up at global step 6. To continue, give Batches or shared more epochs=" in said[-1]
+    assert "the batches are used up at global step 6. To continue, pass more epochs= to Batches or shared" in said[-1]
     more, _, params = fit(3)
     assert (more.steps, more.global_step) == (3, 9)
     assert params == fit(3, None)[2]
@@ -515,9 +535,7 @@ def test_what_continues_a_training_that_has_made_its_steps(tmp_path: Path) -> No
     said: list[str] = []
     for _ in range(2):
         mean_model(say=said.append).fit([ONES], 3, checkpoint_dir=tmp_path)
-    assert (
-        "3 updates of the 3 that were asked for are made at global step 3. To continue, pass larger steps=" in said[-1]
-    )
+    assert "3 updates of the 3 requested are made at global step 3. To continue, pass larger steps=" in said[-1]
 
 
 def test_checkpoints_by_seconds(tmp_path: Path) -> None:
@@ -533,7 +551,7 @@ def test_checkpoints_by_seconds(tmp_path: Path) -> None:
 
 
 def test_saving_is_for_the_chief_with_a_directory() -> None:
-    with MonitoredSession(mean_model()) as session, pytest.raises(ClusterError, match="that has a checkpoint_dir"):
+    with MonitoredSession(mean_model()) as session, pytest.raises(ClusterError, match="with a checkpoint_dir"):
         session.save()
 
 
@@ -619,7 +637,7 @@ def test_going_on_to_the_same_bits(model: dict[str, Any], data: Callable[[], Ite
 
 def test_a_finished_training_that_is_started_again_makes_no_step(tmp_path: Path) -> None:
     mean_model(say=quiet).fit([ONES] * 4, checkpoint_dir=tmp_path)
-    made = "the job has made the updates that were asked for"
+    made = "the job has made the requested updates"
     for steps, stopped in ((None, "its batches are used up"), (4, made), (3, made)):
         result = mean_model(say=quiet).fit([ONES] * 4, steps, checkpoint_dir=tmp_path)
         assert (result.steps, result.global_step, result.stopped) == (0, 4, stopped)

@@ -20,8 +20,8 @@ from trainband.monitor.step_recordings import record
 from trainband.monitor.trace import trace_of
 from trainband.strategies import OneDevice
 from trainband.train.hooks import Hook
-from trainband.wire.codec import decode, encode
-from trainband.wire.recording import RecordingOrder, Recordings, RecordSteps
+from trainband.wire.messages.codec import decode, encode
+from trainband.wire.messages.recording import RecordingOrder, Recordings, RecordSteps
 
 
 def bars_of(trace: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -38,12 +38,32 @@ def steps_in(bars: list[dict[str, Any]]) -> list[int]:
     return [event["args"]["global_step"] for event in bars if event["name"] == "step"]
 
 
+class FirstStepsInPairs(Hook):
+    """Starts this worker's first six steps together with the other's: alone, one of them may make all that count."""
+
+    def __init__(self, together: threading.Barrier) -> None:
+        self.together, self.to_come = together, 6
+
+    def before_run(self, session: Any) -> None:
+        del session
+        if self.to_come:
+            self.to_come -= 1
+            self.together.wait(60.0)
+
+
 def test_workers_and_ps_are_traced_on_one_clock(tmp_path: Path) -> None:
     pair = Pair(ps=2)
+    together = threading.Barrier(2)
 
     def train(index: int) -> Any:
         with pair.trainer(index) as made:
-            return made.fit(list(batches(4)), 20, checkpoint_dir=tmp_path, profile_steps=(4, 9))
+            return made.fit(
+                list(batches(4)),
+                20,
+                checkpoint_dir=tmp_path,
+                profile_steps=(4, 9),
+                hooks=[FirstStepsInPairs(together)],
+            )
 
     workers = [in_thread(lambda i=i: train(i), f"worker{i}") for i in (0, 1)]  # type: ignore[misc]
     assert {one.result(60.0).global_step for one in workers} == {20}
@@ -87,7 +107,7 @@ def test_what_cannot_be_profiled(steps: tuple[int, int]) -> None:
 
 def test_a_profile_needs_a_directory() -> None:
     made = trainer(strategy=OneDevice("cpu", say=lambda _: None), say=lambda _: None)
-    with pytest.raises(YourError, match="give profile_dir="):
+    with pytest.raises(YourError, match="pass profile_dir="):
         made.fit(list(batches(2)), 2, profile_steps=(1, 2))
 
 

@@ -175,7 +175,9 @@ def test_no_loss_escapes_the_nan_hook() -> None:
 
 def test_a_batch_alone_is_refused() -> None:
     with (
-        pytest.raises(DataError, match=r"steps_per_execution=3 a call takes what so many steps train on.*session.feed"),
+        pytest.raises(
+            DataError, match=r"steps_per_execution=3 a call takes the input of that many steps.*session.feed"
+        ),
         trainband.MonitoredSession(trainer(3), hooks=[trainband.StopAtStepHook(num_steps=3)]) as session,
     ):
         session.run(batches(1)[0])
@@ -190,4 +192,4 @@ def test_less_than_one_is_refused(per_call: int) -> None:
 
 
 def test_where_each_step_moves_the_params_it_is_one() -> None:
-    assert trainer(4, strategy=trainband.Mirrored(central_storage=True)).join().steps_per_execution == 1
+    assert trainer(4, strategy=trainband.Mirrored(central_storage=True)).join().steps.steps_per_execution == 1

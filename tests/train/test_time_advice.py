@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from trainband.runtime.step_times import TimeSpent
@@ -19,6 +21,11 @@ def test_the_table_has_a_line_for_each_part_that_took_time() -> None:
     ]
 
 
+def test_checkpoints_are_told_from_hooks() -> None:
+    (_, line) = table(replace(spent(other=1.0), saving=0.4))
+    assert line.endswith("on the rest: hooks, checkpoints, the loop; of this, 40% for checkpoints")
+
+
 @pytest.mark.parametrize(
     ("of", "words"),
     [
@@ -26,7 +33,8 @@ def test_the_table_has_a_line_for_each_part_that_took_time() -> None:
         (spent(ps=3.0), "at the ps: under Sync, workers wait for the slowest: use balance='speed'"),
         (spent({"ps:0": 0.1, "ps:1": 2.9}, ps=3.0), "at the ps: ps:1 is busiest"),
         (spent({"ps:0": 1.5, "ps:1": 1.5}, network=3.0), "on the network: use larger batches"),
-        (spent(other=3.0), "make hooks rarer"),
+        (spent(other=3.0), "make hooks and the loop's own work rarer"),
+        (replace(spent(other=3.0), saving=2.0), "most of it saving checkpoints: save less often"),
     ],
 )
 def test_the_largest_part_comes_with_what_to_do(of: TimeSpent, words: str) -> None:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
-from tests.train.fakes import ONES, mean_model
+from tests.train.fakes import ONES, mean_model, trainer
+from tests.wire.harness import wait_until
 
-from trainband.runtime.step_times import StepTimes
-from trainband.strategies.base import Progress, WorkerRow
-from trainband.train import time_report
+from trainband.runtime import SystemRuntime
+from trainband.runtime.step_times import Since, StepTimes
+from trainband.strategies.base import Progress, StepReport, WorkerRow
+from trainband.train import Hook, MonitoredSession, time_report
+from trainband.train.device_wait import DeviceWait
 from trainband.train.time_report import MOST_ROWS, TimeReport
 
 
@@ -52,7 +60,7 @@ def test_several_workers_have_a_row_each_and_advice_for_all() -> None:
         "worker:2       40%      60%",
         "worker:10      40%      60%",
         "workers spend 67% of their time at the ps: under Sync, workers wait for the slowest: use balance='speed' or "
-        "backups=1, or Async(); where they are alike, add a ps, or let workers compute more a step.",
+        "backups=1, or Async(); if they are alike, add a ps, or let workers compute more in a step.",
     ]
 
 
@@ -72,6 +80,82 @@ def test_a_worker_says_that_others_wait_for_its_data() -> None:
 @pytest.mark.parametrize(("steps", "seconds", "worth"), [(1000, 100.0, True), (10, 100.0, False), (1000, 5.0, False)])
 def test_a_trial_is_not_worth_telling(steps: int, seconds: float, worth: bool) -> None:
     assert report_of(steps, seconds).is_worth_telling is worth
+
+
+class ReadsTheLoss(Hook):
+    """Waits for each step."""
+
+    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
+        del session
+        float(report.loss)
+
+
+@pytest.mark.parametrize("whose", ["hook", "loop"])
+def test_whoever_reads_the_loss_waits_for_the_device(whose: str) -> None:
+    matrix = np.ones((500, 500), np.float32)  # some 10 ms a step
+
+    def loss(params: Any, batch: Any) -> Any:
+        return jax.lax.fori_loop(0, 4, lambda _, x: jnp.tanh(x @ x), params["w"] * batch).mean()
+
+    params = {"w": jnp.ones((500, 500))}
+    alone, alone_s = jax.jit(loss), list[float]()
+    for _ in range(5):
+        began = time.monotonic()
+        float(alone(params, matrix))
+        alone_s.append(time.monotonic() - began)
+    one = trainer(init=lambda _: params, loss=loss)
+    with MonitoredSession(one, hooks=[ReadsTheLoss()] if whose == "hook" else [], console=False) as session:
+        for _ in range(3):
+            float(session.run(matrix).loss)
+        since = Since(one.join().steps.times, time.monotonic())
+        for _ in range(10):
+            float(session.run(matrix).loss)
+        session.run(matrix)
+        spent = since.spent(time.monotonic())
+    assert spent.seconds["compute"] > 10 * min(alone_s), spent  # a step computes the gradient, too
+
+
+class Loss:
+    """A step's loss, which is there when the test says so."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+
+    def is_ready(self) -> bool:
+        return self.done.is_set()
+
+    def block_until_ready(self) -> None:
+        assert self.done.wait(20.0)
+
+
+def test_only_the_time_until_the_loss_is_there_counts_as_computing() -> None:
+    now, times = [0.0], StepTimes()
+    wait = DeviceWait(times, SystemRuntime(lambda: now[0]))
+
+    def between(computes: float, then: float, data: float = 0.0) -> float:
+        """What is noted of a step that the device computes for so long, after which hooks go on."""
+        before, loss = times.compute, Loss()
+        wait.begin(loss)
+        now[0] += computes
+        loss.done.set()
+        wait_until(lambda: wait.ready_at == now[0], "the thread")
+        now[0] += then
+        times.data += data
+        wait.end()
+        return times.compute - before
+
+    wait.ready_at = 1.0  # the first one has no thread yet
+    assert between(1.0, 0.0) == 0.0
+    assert between(1.0, 2.0) == pytest.approx(1.0)
+    assert between(1.0, 2.0, data=2.5) == pytest.approx(0.5)  # 3 s, of which 2.5 are known
+    unread = Loss()
+    wait.begin(unread)
+    now[0] += 1.0
+    before = times.compute
+    wait.end()  # nobody has waited for it, and the next step will
+    assert times.compute == before
+    unread.done.set()
+    wait.close()
 
 
 @pytest.mark.smoke

@@ -25,7 +25,7 @@ from trainband.strategies import Mirrored, OneDevice, ParameterServer, StepRepor
 from trainband.train import Trainer
 from trainband.train.hooks import Hook, NanHook
 from trainband.train.session import MonitoredSession
-from trainband.wire.memory import MemoryTransport
+from trainband.wire.memory.transport import MemoryTransport
 
 
 def test_it_is_the_loop_by_hand() -> None:
@@ -73,10 +73,10 @@ def test_the_history_has_a_refused_step_where_it_was(per_call: int) -> None:
 
 FITS: list[tuple[int, int | None, int, str]] = [
     # batches in the list, steps asked for -> steps made, why it stopped
-    (3, 7, 7, "the job has made the updates that were asked for"),
-    (3, 3, 3, "the job has made the updates that were asked for"),
+    (3, 7, 7, "the job has made the requested updates"),
+    (3, 3, 3, "the job has made the requested updates"),
     (3, None, 3, "its batches are used up"),
-    (3, 0, 0, "the job has made the updates that were asked for"),
+    (3, 0, 0, "the job has made the requested updates"),
 ]
 
 
@@ -108,7 +108,7 @@ BEGINNERS: list[tuple[dict[str, Any], str]] = [
     ({"steps": 1.5}, "fit: steps must be a whole number, 0 or more, got 1.5"),
     ({"hooks": NanHook()}, r"hooks must be a sequence of hooks, such as hooks=\[NanHook\(...\)\], got <"),
     ({"hooks": [NanHook]}, r"hooks must be a sequence of hooks, such as hooks=\[NanHook\(...\)\], got \[<class"),
-    ({"checkpoint_dir": __file__}, "checkpoint_dir must be a directory, and .* is a file"),
+    ({"checkpoint_dir": __file__}, "checkpoint_dir must be a directory, but .* is a file"),
     ({"batches": (ONES, ONES)}, r"fit: .* got a tuple of arrays, .* write \[batch\] for a single one"),
     ({"batches": {"x": ONES}}, "fit: .* got a dict, .*"),
     ({"batches": ONES}, "fit: .* got an array, .*"),
@@ -125,7 +125,7 @@ def test_a_training_without_an_update_is_warned_of() -> None:
     said: list[str] = []
     strategy = OneDevice("cpu", say=lambda _: None)
     mean_model(strategy=strategy, say=said.append).fit([ONES * np.nan] * 4)
-    assert said == ["WARNING: 4 of 4 gradients of local were not finite, and changed nothing"]
+    assert said == ["WARNING: 4 of 4 gradients of local were not finite and were dropped"]
 
 
 def test_the_model_is_checked_at_birth() -> None:
@@ -264,7 +264,7 @@ def test_a_model_without_metrics() -> None:
 
 def test_shapes_may_change_where_that_is_wanted() -> None:
     uneven = [ONES, ONES, ONES[:3]]
-    with pytest.raises(DataError, match="batch 2: its array 0 is float32"):
+    with pytest.raises(DataError, match="batch 2: array 0 is float32"):
         mean_model().fit(uneven)
     assert mean_model(fixed_shapes=False).fit(uneven).examples == 4 + 4 + 3
 
@@ -368,7 +368,7 @@ def test_a_worker_that_is_asked_to_end_while_it_joins_tells_its_ps() -> None:
     ("strategy", "words"),
     [
         ("mirrored", r"strategy must be a strategy, such as trainband\.Mirrored\(\), got 'mirrored'"),
-        (Mirrored, r"strategy must be a strategy, such as Mirrored\(\), got the class: call it"),
+        (Mirrored, r"strategy must be a strategy, such as Mirrored\(\), got the class; call it"),
     ],
 )
 def test_what_is_no_strategy(strategy: Any, words: str) -> None:
@@ -401,8 +401,8 @@ def test_a_loss_that_is_no_number_is_warned_of_and_counted() -> None:
 @pytest.mark.parametrize(
     ("update", "words"),
     [
-        (Sync, r"update must be an update rule, got the class: write update=Sync\(\)\."),
-        (Bounded, r"got the class: write update=Bounded\(staleness=4\)\."),
+        (Sync, r"update must be an update rule, got the class; write update=Sync\(\)\."),
+        (Bounded, r"got the class; write update=Bounded\(staleness=4\)\."),
         ("sync", r"update must be an update rule, such as Sync\(\), got 'sync'\."),
     ],
 )

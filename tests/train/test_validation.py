@@ -30,6 +30,11 @@ BETTER: list[tuple[EarlyStopping, float, float | None, bool]] = [
     (EarlyStopping(metric="accuracy", min_delta=0.2), 0.9, 0.8, False),
     (EarlyStopping(metric="accuracy", mode="min"), 0.7, 0.8, True),
     (EarlyStopping(metric="top_error"), 0.7, 0.8, True),
+    *[
+        (EarlyStopping(metric=name), 0.7, 0.8, True)
+        for name in ("Loss", "mae", "val_rmse", "top5_err", "nll", "perplexity", "cross_entropy", "divergence", "wer")
+    ],
+    *[(EarlyStopping(metric=name), 0.9, 0.8, True) for name in ("auc", "answers", "terrain_iou", "concern")],
     (EarlyStopping(metric="loss", mode="max"), 0.9, 0.8, True),
 ]
 
@@ -52,7 +57,7 @@ def test_arguments_are_checked(arguments: dict[str, Any], words: str) -> None:
 
 
 def test_early_stopping_needs_a_validation() -> None:
-    with pytest.raises(DataError, match="early_stopping looks at the validation; give validation="):
+    with pytest.raises(DataError, match="early_stopping needs a validation; pass validation="):
         mean_model().fit([ONES], 5, early_stopping=EarlyStopping())
 
 
@@ -106,11 +111,11 @@ CHECK = [np.zeros(4, np.float32)]
 
 STOPS: list[tuple[EarlyStopping, int, str]] = [
     # criterion -> step where the training ends, and why
-    (EarlyStopping(patience=1), 5, "loss has got no better than 1.0 in 1 validations"),
-    (EarlyStopping(patience=3), 7, "loss has got no better than 1.0 in 3 validations"),
-    (EarlyStopping(metric="height", patience=2), 8, "height has got no better than 0.0 in 2 validations"),
-    (EarlyStopping(metric="height", mode="min", patience=3), 4, "height has got no better than -5.0 in 3 validations"),
-    (EarlyStopping(metric="nothing", patience=2), 2, "nothing has got no better than None in 2 validations"),
+    (EarlyStopping(patience=1), 5, "loss has not improved on 1.0 in 1 validations"),
+    (EarlyStopping(patience=3), 7, "loss has not improved on 1.0 in 3 validations"),
+    (EarlyStopping(metric="height", patience=2), 8, "height has not improved on 0.0 in 2 validations"),
+    (EarlyStopping(metric="height", mode="min", patience=3), 4, "height has not improved on -5.0 in 3 validations"),
+    (EarlyStopping(metric="nothing", patience=2), 2, "nothing has not improved on None in 2 validations"),
 ]
 
 
@@ -127,7 +132,7 @@ def test_without_early_stopping_it_goes_on() -> None:
 
 def test_a_metric_that_there_is_not() -> None:
     said: list[str] = []
-    with pytest.raises(ModelError, match=r"EarlyStopping\.metric is 'accuracy', but the loss gives only loss, height"):
+    with pytest.raises(ModelError, match=r"EarlyStopping\.metric is 'accuracy'.* returns only loss, height"):
         valley(say=said.append).fit([ONES], 20, validation=CHECK, early_stopping=EarlyStopping(metric="accuracy"))
     assert not lines_with(said, "validation: ")  # known after the first step
 
@@ -138,7 +143,7 @@ def test_a_metric_of_evaluations_alone() -> None:
     )
     criterion = EarlyStopping(metric="width", mode="max", patience=1)
     result = made.fit([ONES], 20, validation=CHECK, every=1, early_stopping=criterion)
-    assert result.stopped.startswith("width has got no better than")
+    assert result.stopped.startswith("width has not improved on")
 
 
 class SavesEachStep(Hook):

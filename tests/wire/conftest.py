@@ -18,8 +18,9 @@ from tests.wire.serving import EchoHandler
 from trainband.cluster.certificates import issue, make_authority
 from trainband.cluster.credentials import Credentials
 from trainband.cluster.identity import Identity
+from trainband.cluster.transport_choice import TRUSTED_FABRIC
 from trainband.wire.flight import FlightTransport
-from trainband.wire.memory import MemoryTransport
+from trainband.wire.memory.transport import MemoryTransport
 from trainband.wire.network import Network
 from trainband.wire.transport import Transport
 
@@ -41,11 +42,17 @@ _KINDS: dict[str, Callable[[], Transport]] = {
     "network": Network,
     "network without shared memory": lambda: Network("flight"),
     "ucx": lambda: Network("ucx"),
-    "ucx with a secret": lambda: Network("ucx", credentials=Credentials(secret=b"s" * 32)),
+    "ucx with a secret": lambda: Network("ucx", credentials=Credentials(secret=b"s" * 32), trusted_fabric=True),
     "network with a secret": lambda: Network(credentials=Credentials(secret=b"s" * 32)),
     "flight with a secret": lambda: FlightTransport(Credentials(secret=b"s" * 32)),
     "flight with certificates": lambda: FlightTransport(Credentials(tls=_certificates()), Identity("ps:0")),
 }
+
+
+@pytest.fixture(autouse=True)
+def _trusted_fabric(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets streams take UCX: tasks at loopback addresses have a secret, the user's own."""
+    monkeypatch.setenv(TRUSTED_FABRIC, "1")
 
 
 @pytest.fixture(params=list(_KINDS))

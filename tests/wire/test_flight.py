@@ -21,10 +21,18 @@ from tests.wire.harness import FAST, wait_until
 from tests.wire.processes import task
 from tests.wire.serving import EchoHandler
 
-from trainband.errors import AddressInUse, ClusterError, DeadlineExceeded, ProtocolError, UnknownHost, Unreachable
-from trainband.wire.codec import encode
+from trainband.errors import (
+    AddressInUse,
+    ClusterError,
+    DeadlineExceeded,
+    NoTaskListens,
+    ProtocolError,
+    UnknownHost,
+    Unreachable,
+)
 from trainband.wire.flight import FlightConnection, FlightListener, FlightTransport
-from trainband.wire.handshake import PROTOCOL, Hello
+from trainband.wire.messages.codec import encode
+from trainband.wire.security.handshake import PROTOCOL, Hello
 from trainband.wire.transport import Timeouts
 
 
@@ -95,7 +103,7 @@ class TestPublicFace:
     def test_nobody_assigns_and_the_body_is_not_read(self, client: Any) -> None:
         table = pa.table({"x": pa.array(np.arange(10.0))})
         writer, _ = client.do_put(plain.FlightDescriptor.for_path("hidden/bias"), table.schema)
-        with pytest.raises(plain.FlightServerError, match="assigned from outside"):  # noqa: PT012 - with either
+        with pytest.raises(plain.FlightServerError, match="other clients assign variables"):  # noqa: PT012 - with either
             writer.write_table(table)
             writer.close()
 
@@ -117,7 +125,7 @@ class TestPublicFace:
 
     def test_streams_of_others_are_refused(self, client: Any) -> None:
         writer, reader = client.do_exchange(plain.FlightDescriptor.for_command(b"something"))
-        with pytest.raises(plain.FlightServerError, match="trainband streams and nothing else"):
+        with pytest.raises(plain.FlightServerError, match="only exchanges trainband streams"):
             reader.read_chunk()
         with contextlib.suppress(plain.FlightServerError):
             writer.close()
@@ -155,7 +163,7 @@ class TestProtocol:
             connection = FlightConnection(server.line(), timeouts)
             stream = connection.open_stream(timeout_s=10.0)
             server.process.send_signal(signal.SIGSTOP)
-            with pytest.raises(DeadlineExceeded, match=r"no sign of life for 0\.5 s"):  # noqa: PT012
+            with pytest.raises(DeadlineExceeded, match=r"sent no keepalive for 0\.5 s"):  # noqa: PT012
                 while True:
                     stream.receive(0.1)
             with pytest.raises(DeadlineExceeded, match=r"no answer in 0\.3 s"):
@@ -163,7 +171,7 @@ class TestProtocol:
             connection.close()
 
     def test_long_silence_does_not_fill_the_window(self, listener: FlightListener) -> None:
-        # Neither end reads for many heartbeats; each must stop adding signs of life, and the stream stay usable.
+        # Neither end reads for many heartbeats; each must stop adding keepalives, and the stream stay usable.
         fast = Timeouts(heartbeat_s=0.002, lease_s=1.0)
         connection = FlightConnection(listener.address, fast)
         stream = connection.open_stream(timeout_s=5.0)
@@ -171,7 +179,7 @@ class TestProtocol:
         while (frame := stream.receive(1.0)) is None:
             pass
         assert frame.header == b"entered"
-        wait_until(lambda: stream._sent - stream._acknowledged > 16 << 10, "the limit")  # type: ignore[attr-defined]  # noqa: SLF001
+        wait_until(lambda: stream._writer.unread > 16 << 10, "the limit")  # type: ignore[attr-defined]  # noqa: SLF001
         handler = listener.handler
         assert isinstance(handler, EchoHandler)
         handler.finish.set()
@@ -327,3 +335,22 @@ def test_a_web_proxy_does_not_stand_between_tasks(listener: FlightListener) -> N
         check=False,
     )
     assert done.stdout == "b'x'\n", done.stderr
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["hangs up", "web server"])
+def test_a_process_that_is_no_task_is_not_said_to_be_nobody(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):  # the end of the test
+                while True:
+                    with server.accept()[0] as connection:
+                        connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        with pytest.raises(NoTaskListens, match=rf"a process listens at {address} but does not answer as a task"):
+            FlightConnection(address, FAST).call("echo", timeout_s=5.0)
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(5.0)

@@ -10,7 +10,7 @@ import pytest
 
 from trainband.cluster.identity import Identity
 from trainband.errors import AuthenticationError, ProtocolError, RefusalCode
-from trainband.wire.handshake import ClientSide, HelloRequest, ListenerSide, Proved, Session
+from trainband.wire.security.handshake import ClientSide, HelloRequest, ListenerSide, Proved, Session
 
 SECRET = os.urandom(32)
 PEER = "10.0.0.9:40000"
@@ -185,7 +185,7 @@ class TestSeals:
         first, _ = here.seal("status", b"")
         second, _ = here.seal("status", b"")
         answer = there.seal_answer(session, first, b"3 workers")
-        with pytest.raises(ProtocolError, match="does not bear its seal"):
+        with pytest.raises(ProtocolError, match="has an invalid seal"):
             here.open_answer(second, answer)
-        with pytest.raises(ProtocolError, match="does not bear its seal"):
+        with pytest.raises(ProtocolError, match="has an invalid seal"):
             here.open_answer(first, answer.replace(b"3", b"4"))

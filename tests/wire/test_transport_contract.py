@@ -105,7 +105,7 @@ class TestAddresses:
         first.stop(1.0)
         connection = transport.connect(address, FAST)
         for _ in range(3):
-            with pytest.raises(NobodyListens, match=rf"nobody listens at {address}"):
+            with pytest.raises(NobodyListens, match=rf"nothing listens at {address}"):
                 connection.call("echo", timeout_s=5.0)
         with pytest.raises(Unreachable):
             connection.open_stream(timeout_s=5.0)
@@ -340,7 +340,7 @@ class TestLimits:
         assert receive(stream).header == b"echo"
         stream.most_bytes = 999
         stream.send(b"echo", [np.zeros(1000, np.uint8)])
-        with pytest.raises(ProtocolError, match="a frame of 1,000 bytes, where 999 are the most"):
+        with pytest.raises(ProtocolError, match="a frame of 1,000 bytes, but 999 is the limit"):
             receive(stream)
         with pytest.raises((ProtocolError, StreamClosed)):
             receive(stream)
@@ -441,6 +441,25 @@ class TestEnds:
             receive(stream)
         with pytest.raises(StreamClosed):
             stream.send(b"x")
+
+    @pytest.mark.parametrize("unread", [0, 2])
+    @pytest.mark.parametrize("size", [0, 100_000])
+    def test_a_refusal_is_told_to_one_that_only_sends(self, wire: Wire, unread: int, size: int) -> None:
+        stream = wire.connection.open_stream(timeout_s=5.0)
+        for _ in range(unread):
+            stream.send(b"an answer that nobody has read yet")
+        stream.send(b"fail")
+        wait_until(lambda: not wire.handler.streams, "the handler's end")
+
+        def go_on() -> None:
+            for _ in range(50):  # some of which may be on their way as the other end goes
+                stream.send(b"quiet", [np.ones(size)] if size else [])
+            while True:
+                receive(stream)
+
+        with pytest.raises(StreamClosed) as caught:
+            go_on()
+        assert str(caught.value) == f"{wire.listener.address} closed the stream: this worker's lease has run out"
 
     def test_one_that_refuses_more_has_all_that_was_sent_before(self, wire: Wire) -> None:
         stream = wire.connection.open_stream(timeout_s=5.0)

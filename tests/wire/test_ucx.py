@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
+import random
 import re
 import signal
 import socket
@@ -19,21 +21,22 @@ import numpy as np
 import psutil
 import pytest
 from tests.programs import ROOT
-from tests.wire.harness import FAST
+from tests.wire.harness import FAST, wait_until
 from tests.wire.processes import task
 from tests.wire.serving import EchoHandler
 
-from trainband.cluster.carrier import TRUSTED_FABRIC, Carrier
 from trainband.cluster.credentials import Credentials
-from trainband.cluster.resolvers.transport import TRANSPORT, resolve_carrier, resolve_trusted_fabric
+from trainband.cluster.resolvers.credentials import INSECURE
+from trainband.cluster.resolvers.transport import TRANSPORT, resolve_transport, resolve_trusted_fabric
+from trainband.cluster.transport_choice import TRUSTED_FABRIC, TransportChoice
 from trainband.errors import ClusterError, DeadlineExceeded, RefusalCode, Refused, StreamClosed, TransportUnavailable
 from trainband.wire import ucx
-from trainband.wire.codec import encode
+from trainband.wire.messages.codec import encode
 from trainband.wire.network import Network
 from trainband.wire.transport import Connection, Listener, Stream
 from trainband.wire.ucx import context
-from trainband.wire.ucx.door import Ask, Granted, UcxDoor, same_version
-from trainband.wire.ucx.pipe import Pipe
+from trainband.wire.ucx.endpoint import Endpoint
+from trainband.wire.ucx.listener import Ask, Granted, UcxListener, same_version
 
 
 @pytest.fixture
@@ -116,23 +119,27 @@ class TestWhichWay:
 
     def test_another_version_at_the_other_end(self, listen: Callable[[str], Listener]) -> None:
         connection = Network("ucx").connect(listen("ucx").address, FAST)
-        with pytest.raises(Refused, match=r"^has UCX 1\.\d+\.\d+, the other end UCX 1\.9\.0: .*same version") as caught:
+        with pytest.raises(Refused, match=r"^has UCX 1\.\d+\.\d+, the other end UCX 1\.9\.0, .*same version") as caught:
             connection.call(ucx.OPEN, encode(Ask(version="1.9.0", address=b"x", key=1)), timeout_s=5.0)
         assert caught.value.code is RefusalCode.NO_UCX
         connection.close()
 
-    def test_certificates_keep_streams_from_ucx(self, tmp_path: Path) -> None:
-        credentials = Credentials(tls=tmp_path)
-        with pytest.raises(ClusterError, match=f"UCX does not encrypt.*{TRUSTED_FABRIC}=1"):
+    @pytest.mark.parametrize("credentials", [Credentials(secret=b"s" * 32), Credentials(tls=Path("ca"))])
+    def test_security_keeps_streams_from_ucx(self, credentials: Credentials, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv(TRUSTED_FABRIC)
+        assert TransportChoice.UCX not in Network("auto").transports  # with the user's own secret
+        monkeypatch.setenv(INSECURE, "1")
+        assert TransportChoice.UCX in Network("auto").transports
+        with pytest.raises(ClusterError, match=f"UCX neither encrypts nor authenticates.*{TRUSTED_FABRIC}=1"):
             Network("ucx", credentials=credentials)
-        assert Carrier.UCX not in Network("auto", credentials=credentials).carriers
-        assert Carrier.UCX in Network("auto", credentials=credentials, trusted_fabric=True).carriers
+        assert TransportChoice.UCX not in Network("auto", credentials=credentials).transports
+        assert TransportChoice.UCX in Network("auto", credentials=credentials, trusted_fabric=True).transports
 
     def test_what_the_environment_says(self) -> None:
-        assert resolve_carrier({TRANSPORT: "ucx"}) is Carrier.UCX
-        assert resolve_carrier({}) is Carrier.AUTO
-        with pytest.raises(ClusterError, match=f"{TRANSPORT} = 'rdma' is no transport; there are auto, flight, ucx"):
-            resolve_carrier({TRANSPORT: "rdma"})
+        assert resolve_transport({TRANSPORT: "ucx"}) is TransportChoice.UCX
+        assert resolve_transport({}) is TransportChoice.AUTO
+        with pytest.raises(ClusterError, match=f"{TRANSPORT} = 'rdma' is not a transport; use one of auto"):
+            resolve_transport({TRANSPORT: "rdma"})
         assert resolve_trusted_fabric({TRUSTED_FABRIC: "1"})
         with pytest.raises(ClusterError, match=TRUSTED_FABRIC):
             resolve_trusted_fabric({TRUSTED_FABRIC: "yes"})
@@ -180,7 +187,7 @@ class TestSettings:
         monkeypatch.setattr(context, "has_rdma", lambda: True)
         monkeypatch.setattr("resource.getrlimit", lambda _: (64 << 10, 64 << 10))
         with pytest.raises(TransportUnavailable, match=r"may have 64 KiB: raise `ulimit -l`"):
-            ucx.ucx().check(-4, "no worker can be made")
+            ucx.ucx().check(-4, "it cannot create a worker")
 
 
 class TestPeers:
@@ -210,16 +217,16 @@ class TestPeers:
 
     @pytest.mark.parametrize("way", ["auto", "ucx"])
     def test_ports_that_cannot_be_reached(self, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-        gone = Pipe(ucx.ucx(), key=1)
+        gone = Endpoint(ucx.ucx(), key=1)
         with gone.lock:
             address = gone.address
         gone.destroy()
-        monkeypatch.setattr(UcxDoor, "open", lambda *_: encode(Granted(address=address)))
+        monkeypatch.setattr(UcxListener, "open", lambda *_: encode(Granted(address=address)))
         monkeypatch.setattr("trainband.wire.network.is_supported", lambda: False)  # another machine, so to speak
         said: list[str] = []
         listener = Network(way, say=said.append).listen("127.0.0.1:0", EchoHandler(), FAST)
         connection = Network(way, say=said.append).connect(listener.address, FAST)
-        closed = r"answers, but could not be reached over UCX.*does a firewall close the ports"
+        closed = r"answers, but could not be reached over UCX.*check that no firewall blocks the ports"
         if way == "ucx":
             with pytest.raises(DeadlineExceeded, match=closed):
                 connection.open_stream(timeout_s=3.0)
@@ -227,7 +234,7 @@ class TestPeers:
             assert connection.open_stream(timeout_s=10.0).transport == "flight"
             assert connection.open_stream(timeout_s=10.0).transport == "flight"
             (warning,) = said
-            assert re.search(f"^WARNING: the stream to {listener.address} goes over Flight: .*{closed}", warning)
+            assert re.search(f"^WARNING: the stream to {listener.address} uses Flight: .*{closed}", warning)
         connection.close()
         listener.stop(1.0)
 
@@ -250,13 +257,43 @@ class TestPeers:
         stream = connection.open_stream(timeout_s=5.0)
         assert _echo(stream, 1.0) == 1.0
         (theirs,) = handler.streams
-        stranger = Pipe(ucx.ucx(), key=12345)
+        stranger = Endpoint(ucx.ucx(), key=12345)
         with stranger.lock:
-            stranger.connect(getattr(theirs, "_pipe").address)  # noqa: B009 - nobody tells a stranger
+            stranger.connect(getattr(theirs, "_endpoint").address)  # noqa: B009 - nobody tells a stranger
             stranger.send(1, 0, 0)
         assert not stranger.wait(lambda: False, 0.3)
         assert _echo(stream, 2.0) == 2.0
         stranger.destroy()
+        connection.close()
+
+    def test_one_who_sends_much_without_the_key_fills_no_memory(
+        self, listen: Callable[[str], Listener], handler: EchoHandler, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("trainband.wire.network.is_supported", lambda: False)  # another machine, so to speak
+        monkeypatch.setattr(ucx.ucx(), "_strangers_at", -math.inf)  # and forgotten afterwards
+        connection = Network("auto").connect(listen("auto").address, FAST)
+        stream = connection.open_stream(timeout_s=5.0)
+        assert stream.transport == "ucx: tcp"
+        (theirs,) = handler.streams
+        address = getattr(theirs, "_endpoint").address  # noqa: B009
+        body = np.zeros(100_000, np.uint8)
+        strangers = [Endpoint(ucx.ucx(), key=random.getrandbits(56)) for _ in range(40)]
+        for stranger in strangers:
+            with stranger.lock:
+                stranger.connect(address)
+                stranger.send(1, body.ctypes.data, body.nbytes)
+
+        def is_over() -> bool:
+            for stranger in strangers:
+                stranger.wait(lambda: False, 0.0)
+            return not handler.ended.empty()
+
+        wait_until(is_over, "the end of the stream")
+        with pytest.raises(StreamClosed):
+            _echo(stream, 1.0)
+        assert connection.open_stream(timeout_s=5.0).transport == "flight"
+        for stranger in strangers:
+            stranger.destroy()
         connection.close()
 
 

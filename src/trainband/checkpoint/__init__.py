@@ -1,4 +1,4 @@
-"""Checkpoints as files: manifest, parts, directory and lock. Nothing here knows of tasks or training."""
+"""Checkpoints as files: manifest, parts, directory and lock. Independent of tasks and training."""
 
 from trainband.checkpoint.directory import CheckpointDirectory as CheckpointDirectory
 from trainband.checkpoint.lock import LOCK_FILE as LOCK_FILE
@@ -11,7 +11,7 @@ from trainband.checkpoint.manifest import Stored as Stored
 from trainband.checkpoint.manifest import WorkerEntry as WorkerEntry
 from trainband.checkpoint.manifest import decode as decode
 from trainband.checkpoint.manifest import encode as encode
-from trainband.checkpoint.part import PartReader as PartReader
-from trainband.checkpoint.part import write_part as write_part
+from trainband.checkpoint.reader import Checkpoint as Checkpoint
+from trainband.checkpoint.reader import PartReader as PartReader
 from trainband.checkpoint.retention import Retention as Retention
-from trainband.checkpoint.snapshot import Checkpoint as Checkpoint
+from trainband.checkpoint.writer import write_part as write_part

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainband.checkpoint.manifest import Manifest, Piece
-from trainband.checkpoint.snapshot import PARAMS_PREFIXES, Checkpoint
+from trainband.checkpoint.reader import PARAMS_PREFIXES, Checkpoint
 
-# Elements: three float64 arrays of this many stay in the cache, and a tensor needs no float64 copy of itself.
+# Elements: three float64 arrays of this size stay in the cache, and a tensor needs no float64 copy of itself.
 _CHUNK = 1 << 16
 
 
@@ -23,11 +23,11 @@ class Change:
 
     Attributes:
       tensor: its name.
-      first: as the first checkpoint has it; `None` if it has not.
-      second: as the second has it.
+      first: the tensor in the first checkpoint; `None` if missing.
+      second: the tensor in the second checkpoint; `None` if missing.
       identical: whether every bit is the same.
       same: whether it is identical, or every element is within the tolerance.
-      largest: the largest absolute difference; infinite where one is NaN and the other is not.
+      largest: the largest absolute difference; infinite if only one of two elements is NaN.
       relative: L2 norm of the difference, divided by that of the first. Both are 0 for tensors that cannot be compared.
     """
 
@@ -41,29 +41,29 @@ class Change:
 
     @property
     def comparable(self) -> bool:
-        """Whether both have it, in one shape and dtype."""
+        """Whether both checkpoints have it, with one shape and dtype."""
         return self.first is not None and self.first == self.second
 
 
 def compare(
     first: Checkpoint, second: Checkpoint, *, params_only: bool = False, rtol: float = 0.0, atol: float = 0.0
 ) -> list[Change]:
-    """Compares every tensor; two that correspond are in memory at a time.
+    """Compares every tensor, holding one pair in memory at a time.
 
-    Where every ps has one of its own, such as an optimizer's count, each is compared, and the largest change counts.
+    If each ps has its own copy, such as an optimizer's count, all are compared, and the largest change counts.
 
     Args:
       first, second: the checkpoints.
-      params_only: whether to look at `params/` and `model_state/` alone.
+      params_only: whether to compare `params/` and `model_state/` alone.
       rtol, atol: elements are the same if |a - b| <= atol + rtol * |b|, and NaN is the same as NaN; with both 0, every
         bit must be the same.
 
     Returns:
-      first those that cannot be compared, then the others, the most changed first.
+      the tensors that cannot be compared, then the others, the most changed first.
 
     Raises:
-      DamagedCheckpoint: a file is not what its manifest says.
-      CheckpointError: the file system refuses.
+      DamagedCheckpoint: a file does not match its manifest.
+      CheckpointError: a file system error.
     """
     ours, theirs = first.manifest.tensors, second.manifest.tensors
     names = [*ours, *(name for name in theirs if name not in ours)]
@@ -87,7 +87,7 @@ def compare(
 
 
 def owners(manifest: Manifest, tensor: str) -> tuple[int, ...]:
-    """The ps that have one of their own; none where the tensor lies in one place, or in ranges of rows."""
+    """Returns the ps that each have their own copy; empty if the tensor is stored once or in ranges of rows."""
     places = manifest.places[tensor]
     if len({stored.piece.start for _, stored in places}) == len(places):
         return ()
@@ -123,7 +123,7 @@ def _wide(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _norm(values: NDArray[Any]) -> float:
-    """L2 norm, of what is not NaN."""
+    """L2 norm of the values that are not NaN."""
     magnitude = np.abs(values)
     with np.errstate(over="ignore"):
         return float(np.sqrt(np.sum(np.where(np.isnan(magnitude), 0.0, magnitude) ** 2)))

@@ -1,10 +1,10 @@
 """CheckpointDirectory: the checkpoints of one training, committed, found and removed by renaming.
 
-A reader needs no lock and changes nothing. What it may find in the directory::
+A reader needs no lock and changes nothing. The directory may contain::
 
     step-000000001000/                      committed
     .step-000000001000.3f2a1b7c.partial/    being written, or left behind
-    .step-000000001000.3f2a1b7c.replaced/   made way for a new one of its step; counts while that is not in place
+    .step-000000001000.3f2a1b7c.replaced/   an older checkpoint of this step; used until the new one is in place
     .trash-step-000000001000.3f2a1b7c/      being removed
     best.json, LOCK
 """
@@ -21,11 +21,10 @@ from pathlib import Path
 
 import msgspec
 
-from trainband.checkpoint.disk import refusal, remove_quietly, sync_directory, write_durably
+from trainband.checkpoint.disk import refusal, remove_quietly, sync, write_durably
 from trainband.checkpoint.manifest import MANIFEST_FILE, MOST_NUMBER, Manifest, encode
-from trainband.checkpoint.part import check_file
+from trainband.checkpoint.reader import Checkpoint, check_file
 from trainband.checkpoint.retention import Retention
-from trainband.checkpoint.snapshot import Checkpoint
 from trainband.errors import CheckpointError, DamagedCheckpoint
 from trainband.runtime.regular_files import UnusableFile, read_regular
 
@@ -39,13 +38,13 @@ _LEFTOVER_FILE = re.compile(rf"\.{re.escape(BEST_FILE)}\.[0-9a-f]{{8}}\.tmp")
 
 
 class CheckpointDirectory:
-    """The checkpoints of one training. Only the holder of its `DirectoryLock` may call what changes it."""
+    """The checkpoints of one training. Only the holder of its `DirectoryLock` may call methods that change it."""
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
-        """Nothing is read or made yet.
+        """Reads and creates nothing yet.
 
         Args:
-          path: the directory; `begin` makes it if it is not there.
+          path: the directory; `begin` creates it if missing.
           say: takes a line for the user.
         """
         self.path = path
@@ -53,22 +52,22 @@ class CheckpointDirectory:
         self._created_at: dict[tuple[int, int, int], float] = {}
 
     def steps(self) -> list[int]:
-        """The global steps of the committed checkpoints, ascending.
+        """Returns the global steps of the committed checkpoints, ascending.
 
         Raises:
-          CheckpointError: the file system refuses. A directory that does not exist merely holds none.
+          CheckpointError: a file system error. A missing directory is not one: it holds no checkpoints.
         """
         return sorted(self._places())
 
     def path_of(self, step: int) -> Path:
-        """Where the checkpoint of a step is, or would be."""
+        """Returns the path of a step's checkpoint, which need not exist."""
         return self._places().get(step, self.path / _name(step))
 
     def candidates(self) -> Iterator[Checkpoint]:
-        """The checkpoints that can be opened, newest first; says of each damaged one what is wrong with it.
+        """Yields the checkpoints that can be opened, newest first; reports each damaged one to `say`.
 
         Raises:
-          CheckpointError: the file system refuses.
+          CheckpointError: a file system error.
         """
         below = math.inf
         while steps := [step for step in self.steps() if step < below]:
@@ -80,56 +79,56 @@ class CheckpointDirectory:
             except CheckpointError as exc:
                 found = exc
             if before is None or _identity(path) != before:
-                continue  # it was removed or replaced meanwhile, for which there is a newer one: look again
+                continue  # removed or replaced in the meantime, so there is a newer one: list again
             below = steps[-1]
             if isinstance(found, Checkpoint):
                 yield found
             elif isinstance(found, DamagedCheckpoint):
-                then = f"the one before it, {_name(steps[-2])}, is used" if len(steps) > 1 else "none is left"
+                then = f"falling back to {_name(steps[-2])}" if len(steps) > 1 else "no older checkpoint is left"
                 self._say(f"{path.name} is damaged: {found} Now {then}.")
             else:
                 raise found
 
     def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that can be opened, if there is any.
+        """Returns the newest checkpoint that can be opened, or `None`.
 
         Raises:
-          CheckpointError: the file system refuses.
+          CheckpointError: a file system error.
         """
         return next(self.candidates(), None)
 
     def begin(self, step: int) -> Path:
-        """An empty directory to write the parts of a new checkpoint into.
+        """Creates an empty directory for the parts of a new checkpoint.
 
         Raises:
-          CheckpointError: the file system refuses.
+          CheckpointError: a file system error.
         """
         partial = self.path / f".{_name(step)}.{secrets.token_hex(4)}.partial"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             partial.mkdir()
         except OSError as exc:
-            raise refusal("make", partial, exc) from exc
+            raise refusal("create", partial, exc) from exc
         return partial
 
     def commit(self, partial: Path, manifest: Manifest) -> Checkpoint:
-        """Makes a checkpoint out of the parts that have been written; after a crash it is there whole or not at all.
+        """Turns the written parts into a checkpoint; after a crash it exists whole or not at all.
 
-        It is that of the manifest's global step, and takes the place of an earlier one of this step.
+        It becomes the checkpoint of the manifest's global step and replaces an earlier one of this step.
 
         Args:
-          partial: what `begin` gave.
-          manifest: tells of every part.
+          partial: the directory from `begin`.
+          manifest: describes every part.
 
         Raises:
-          CheckpointError: a part is not there, or the file system refuses; what was there before still is.
+          CheckpointError: a part is missing, or a file system error; an earlier checkpoint is kept.
         """
         final = self.path / _name(manifest.global_step)
         self._require_parts(partial, manifest)
         try:
             write_durably(partial / MANIFEST_FILE, encode(manifest))
             replaced = self._put_in_place(partial, final)
-            sync_directory(self.path)
+            sync(self.path)
         except OSError as exc:
             raise refusal("commit", final, exc) from exc
         if replaced is not None:
@@ -137,14 +136,14 @@ class CheckpointDirectory:
         return Checkpoint(final, manifest)
 
     def discard(self, partial: Path) -> None:
-        """Removes a directory that `begin` gave and that will not be committed."""
+        """Removes a directory from `begin` that will not be committed."""
         self._remove(partial)
 
     def sweep(self) -> None:
-        """Removes what a crash left behind, and puts back what had made way for a checkpoint that never came.
+        """Removes what a crash left behind, and restores a checkpoint whose replacement was never committed.
 
         Raises:
-          CheckpointError: the file system refuses.
+          CheckpointError: a file system error.
         """
         for path in (self.path / entry.name for entry in self._entries()):
             if replaced := _REPLACED.fullmatch(path.name):
@@ -159,17 +158,17 @@ class CheckpointDirectory:
                 remove_quietly(path)
 
     def retain(self, retention: Retention, protect: Collection[int] = ()) -> list[int]:
-        """Removes the checkpoints that need not be kept. One that is damaged is neither counted nor removed.
+        """Removes the checkpoints that need not be kept. Damaged ones are neither counted nor removed.
 
         Args:
-          retention: which are kept.
-          protect: steps that are kept besides.
+          retention: which to keep.
+          protect: further steps to keep.
 
         Returns:
-          the steps of those that were removed.
+          the steps of the removed checkpoints.
 
         Raises:
-          CheckpointError: the file system refuses.
+          CheckpointError: a file system error.
         """
         places = self._places()
         created_at = {step: at for step, path in places.items() if (at := self._time_of(path)) is not None}
@@ -180,10 +179,10 @@ class CheckpointDirectory:
 
     @property
     def best(self) -> tuple[int, str, float] | None:
-        """Step, metric and value of the best checkpoint, if one was marked.
+        """Step, metric and value of the best checkpoint; `None` if none is marked.
 
         Raises:
-          CheckpointError: the file system refuses.
+          CheckpointError: a file system error.
         """
         path = self.path / BEST_FILE
         try:
@@ -201,11 +200,11 @@ class CheckpointDirectory:
         return mark.step, mark.metric, mark.value
 
     def mark_best(self, step: int, metric: str, value: float) -> None:
-        """Notes which checkpoint is the best.
+        """Records which checkpoint is the best.
 
         Raises:
           ValueError: the value is not finite.
-          CheckpointError: the file system refuses.
+          CheckpointError: a file system error.
         """
         if not math.isfinite(value):
             raise ValueError(f"The best {metric} must be a finite number, got {value}.")
@@ -216,7 +215,7 @@ class CheckpointDirectory:
             raise refusal("write", path, exc) from exc
 
     def _entries(self) -> list[os.DirEntry[str]]:
-        """Names and kinds as the directory was at one moment; a look at each path would see renames in between."""
+        """Names and kinds of all entries at one moment; checking each path would see renames in between."""
         try:
             with os.scandir(self.path) as entries:
                 return sorted(entries, key=lambda entry: entry.name)
@@ -226,7 +225,7 @@ class CheckpointDirectory:
             raise refusal("list", self.path, exc) from exc
 
     def _places(self) -> dict[int, Path]:
-        """Where the checkpoint of each step is: in its place, or aside if a commit died between two renames."""
+        """Maps each step to its checkpoint: in place, or set aside if a commit died between its two renames."""
         names = [entry.name for entry in self._entries() if _is_directory(entry)]
         places = {int(aside[1]): name for name in names if (aside := _REPLACED.fullmatch(name))}
         places |= {int(own[1]): name for name in names if (own := _COMMITTED.fullmatch(name))}
@@ -238,12 +237,12 @@ class CheckpointDirectory:
                 check_file(partial / part.file, part)
             except DamagedCheckpoint as exc:
                 raise CheckpointError(
-                    f"ps:{part.ps} has written {part.file}, and here it is not so: {exc} The directory must be "
-                    "one that every task sees under this path (a shared file system)."
+                    f"ps:{part.ps} has written {part.file}, but this task cannot see it intact: {exc} Use a directory "
+                    "that every task sees under this path (a shared file system)."
                 ) from exc
 
     def _put_in_place(self, partial: Path, final: Path) -> Path | None:
-        """Gives a checkpoint its final name; where one is already, that one is renamed, and returned."""
+        """Gives a checkpoint its final name; renames and returns an earlier one of this name."""
         if not final.exists():
             partial.rename(final)
             return None
@@ -263,7 +262,7 @@ class CheckpointDirectory:
             raise refusal("rename", path, exc) from exc
 
     def _remove(self, path: Path) -> None:
-        """Renames first, so that no reader finds half of it, and no task goes on writing into it."""
+        """Renames first, so that no reader finds half of it and no task keeps writing into it."""
         trash = path
         if not path.name.startswith(".trash-"):
             trash = path.with_name(f".trash-{path.name.lstrip('.')}.{secrets.token_hex(4)}")
@@ -275,11 +274,11 @@ class CheckpointDirectory:
                 raise refusal("remove", path, exc) from exc
         try:
             shutil.rmtree(trash)
-        except OSError as exc:  # on NFS also while a reader has a file of it open
-            self._say(f"{trash} is not removed yet ({exc.strerror}); the next start of the training tries again.")
+        except OSError as exc:  # on NFS also while a reader has one of its files open
+            self._say(f"could not remove {trash} ({exc.strerror}); the next start of the training tries again.")
 
     def _time_of(self, path: Path) -> float | None:
-        """When a checkpoint was made; None if it is damaged. Manifests do not change, so each is read once."""
+        """Creation time of a checkpoint; None if it is damaged. Manifests do not change, so each is read once."""
         try:
             status = (path / MANIFEST_FILE).stat()
         except OSError:
@@ -294,33 +293,33 @@ class CheckpointDirectory:
 
 
 class _Best(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `best.json` holds."""
+    """Content of `best.json`."""
 
     step: int
     metric: str
     value: float
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Checks what the types cannot."""
         if not 0 <= self.step <= MOST_NUMBER:
-            raise ValueError(f"step is {self.step}, which is none")
+            raise ValueError(f"step {self.step} is out of range")
 
 
 def _name(step: int) -> str:
     if step < 0:
-        raise ValueError(f"A global step is not negative, got {step}.")
+        raise ValueError(f"A global step must not be negative, got {step}.")
     return f"step-{step:012d}"
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a symbolic link that leads to itself
+    except OSError:  # a symbolic link to itself
         return False
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Tells a directory from one that later has its name; None if there is none."""
+    """Distinguishes a directory from a later one of the same name; None if it does not exist."""
     try:
         status = path.stat()
     except FileNotFoundError:

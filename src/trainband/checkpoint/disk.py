@@ -1,25 +1,25 @@
-"""The disk: small durable writes, and what the file system refuses in words that help."""
+"""The disk: small durable writes, and file system errors with advice."""
 
 from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 from pathlib import Path
 
 from trainband.errors import CheckpointError
+from trainband.runtime.regular_files import replacing
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def refusal(doing: str, path: Path, cause: OSError, needed: int | None = None) -> CheckpointError:
-    """An `OSError` as a `CheckpointError` that says what to do.
+    """Converts an `OSError` to a `CheckpointError` that says what to do.
 
     Args:
       doing: what was tried, such as "write".
       path: the file or directory it was tried on.
-      cause: what the operating system said.
+      cause: the operating system's error.
       needed: bytes that were to be written, if known.
     """
     reason = cause.strerror or str(cause)
@@ -34,47 +34,50 @@ def refusal(doing: str, path: Path, cause: OSError, needed: int | None = None) -
             f"{text}; the directory must exist and be one that every task sees under this path (a shared file system)."
         )
     if cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return CheckpointError(f"{text}; give this user the right to, or use another directory.")
+        return CheckpointError(f"{text}; give this user permission, or use another directory.")
     return CheckpointError(f"{text}.")
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Writes a small file so that after a crash it is there whole, as it was before, or not at all.
+    """Writes a small file; after a crash it is new, as it was before, or absent, but never partial.
 
     Raises:
-      OSError: the file system refuses; what was begun is removed if possible.
+      OSError: the file system fails; the partial file is removed if possible.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        remove_quietly(temporary)
-        raise
-    sync_directory(path.parent)
+    with replacing(path, sync=True) as file:
+        file.write(data)
+    sync(path.parent)
 
 
-def sync_directory(path: Path) -> None:
-    """Makes the names in a directory durable.
+def replace_durably(made: Path, path: Path) -> None:
+    """Moves a finished file into place; after a crash, `path` is the whole new file or what it was before.
 
     Raises:
-      OSError: the file system refuses.
+      OSError: the file system fails.
+    """
+    sync(made)
+    made.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Makes the contents of a file, or the names in a directory, durable.
+
+    Raises:
+      OSError: the file system fails.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as exc:
-        if exc.errno != errno.EINVAL:  # some network file systems have nothing to do here, and say it so
+        if exc.errno != errno.EINVAL:  # from some network file systems, which have nothing to sync
             raise
     finally:
         os.close(descriptor)
 
 
 def remove_quietly(path: Path) -> None:
-    """Removes a file on the way out of an error, which a second error must not hide."""
+    """Removes a file during error handling, without raising a second error."""
     try:
         path.unlink(missing_ok=True)
     except OSError:
@@ -91,7 +94,7 @@ def _free_bytes(path: Path) -> int | None:
 
 
 def put_in_place(made: Path, out: Path) -> None:
-    """A file replaces one at once; a directory must make way first, and is put back if the new one cannot come."""
+    """Replaces `out`: a file at once; a directory is moved aside first, and put back if the rename fails."""
     if not out.is_dir():
         made.replace(out)
         return

@@ -1,9 +1,9 @@
-"""Export: a checkpoint in formats that other programs read, none of which need to know of trainband.
+"""Export: checkpoints in formats that other programs read without trainband.
 
 A safetensors file and a NumPy archive name tensors as the checkpoint does (`params/hidden/kernel`); an Orbax
 checkpoint is a tree of dicts with the parts of these names as keys, and the global step as its `step`. The workers'
-own tensors (random keys and the like) mean nothing elsewhere and stay behind. Where every ps has one of its own, such
-as an optimizer's count, ps:0's is taken.
+own tensors (such as random keys) mean nothing elsewhere and are left out. If each ps has its own copy of a tensor,
+such as an optimizer's count, that of ps:0 is exported.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from trainband.checkpoint.disk import put_in_place, refusal, sync_directory
+from trainband.checkpoint.disk import put_in_place, refusal, sync
 from trainband.checkpoint.manifest import DTYPES, Piece
-from trainband.checkpoint.part import _CODES as CODES
-from trainband.checkpoint.snapshot import MODEL_PREFIXES, PARAMS_PREFIXES, Checkpoint
+from trainband.checkpoint.reader import CODES, MODEL_PREFIXES, PARAMS_PREFIXES, Checkpoint
 from trainband.errors import CheckpointError, YourError
 
 FORMATS = ("safetensors", "orbax", "npz")
@@ -35,12 +34,12 @@ _ORBAX_MARK = "_CHECKPOINT_METADATA"
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written.
+    """Result of `export`.
 
     Attributes:
-      nbytes: of all its files.
-      tensors: how many.
-      widened: those that are float32 in it, because its format has no word for their dtype.
+      nbytes: size of all files.
+      tensors: number of tensors.
+      widened: tensors stored as float32, because the format does not have their dtype.
     """
 
     path: Path
@@ -52,27 +51,27 @@ class Exported:
 def export(checkpoint: Checkpoint, out: Path, to: str, *, optimizer: bool = True, force: bool = False) -> Exported:
     """Writes a checkpoint's model in another format; `out` appears whole or not at all.
 
-    Rows are copied as they lie in the files, each range checked against its checksum: so a safetensors file or a NumPy
-    archive needs the memory of the largest range alone. Orbax is given all tensors at once.
+    Rows are copied straight from the files, each range checked against its checksum, so a safetensors file or a NumPy
+    archive only needs memory for the largest range. Orbax receives all tensors at once.
 
     Args:
-      checkpoint: which.
-      out: the file, or for Orbax the directory, to make.
+      checkpoint: the checkpoint.
+      out: the file to create; for Orbax, the directory.
       to: one of `FORMATS`.
-      optimizer: whether the optimizer state goes with it.
-      force: whether `out` may be there already and is replaced.
+      optimizer: whether to include the optimizer state.
+      force: whether to replace an existing `out`.
 
     Raises:
-      YourError: `out` is there, or cannot be made there; or the checkpoint holds nothing to export; or no Orbax is
+      YourError: `out` exists or cannot be created; or the checkpoint holds nothing to export; or Orbax is not
         installed.
-      DamagedCheckpoint: the checkpoint is not what its manifest says.
-      CheckpointError: the file system refuses, or the format cannot hold it.
+      DamagedCheckpoint: the checkpoint does not match its manifest.
+      CheckpointError: a file system error, or the format cannot hold the checkpoint.
     """
     prefixes = MODEL_PREFIXES if optimizer else PARAMS_PREFIXES
-    # A model state that is one array is called just that, with no slash.
+    # A model state of one array is named "model_state", without a slash.
     pieces = [piece for name, piece in checkpoint.manifest.tensors.items() if f"{name}/".startswith(prefixes)]
     if not pieces:
-        raise YourError(f"{checkpoint.path} holds none of {', '.join(prefixes)} to export.")
+        raise YourError(f"{checkpoint.path} has nothing to export under {', '.join(prefixes)}.")
     widened = tuple(piece for piece in pieces if to == "npz" and _npz_dtype(piece).name != piece.dtype)
     _require_free(checkpoint, out, to, force)
     write = {"safetensors": _write_safetensors, "orbax": _write_orbax, "npz": _write_npz}[to]
@@ -83,7 +82,7 @@ def export(checkpoint: Checkpoint, out: Path, to: str, *, optimizer: bool = True
         write(checkpoint, pieces, made)
         nbytes = _nbytes(made)
         put_in_place(made, out)
-        sync_directory(out.parent)
+        sync(out.parent)
     except OSError as exc:
         raise refusal("write", out, exc, sum(piece.nbytes for piece in pieces)) from exc
     finally:
@@ -93,22 +92,22 @@ def export(checkpoint: Checkpoint, out: Path, to: str, *, optimizer: bool = True
 
 def _require_free(checkpoint: Checkpoint, out: Path, to: str, force: bool) -> None:
     if not out.name or not out.parent.is_dir():
-        raise YourError(f"There is no directory {out.parent} to write {out.name or out} into; make it first.")
+        raise YourError(f"Cannot write {out.name or out}: there is no directory {out.parent}; create it first.")
     if checkpoint.path.resolve() in (out.resolve(), *out.resolve().parents):
-        raise YourError(f"{out} would be a part of the checkpoint {checkpoint.path}; write it elsewhere.")
+        raise YourError(f"{out} would be inside the checkpoint {checkpoint.path}; write it elsewhere.")
     if not out.exists() and not out.is_symlink():
         return
     if not force:
-        raise YourError(f"{out} is there already; write to another path, or replace it with --force.")
-    # A mistyped path must not cost a directory of something else.
+        raise YourError(f"{out} already exists; write to another path, or replace it with --force.")
+    # A mistyped path must not destroy an unrelated directory.
     if to == "orbax" and not (out / _ORBAX_MARK).is_file():
-        raise YourError(f"{out} is not an Orbax checkpoint and is not replaced by one; write to another path.")
+        raise YourError(f"{out} is not an Orbax checkpoint, so it is not replaced; write to another path.")
     if to != "orbax" and not out.is_file():
-        raise YourError(f"{out} is not a file and is not replaced by one; write to another path.")
+        raise YourError(f"{out} is not a file, so it is not replaced; write to another path.")
 
 
 def _in_rows(checkpoint: Checkpoint, tensor: str) -> Iterator[NDArray[Any]]:
-    """A tensor's rows in their order, as many at a time as lie together in a file."""
+    """Yields a tensor's rows in order, one stored range at a time."""
     ranges = {(stored.piece.start, stored.piece.stop) for _, stored in checkpoint.manifest.places[tensor]}
     for start, stop in sorted(ranges):
         yield checkpoint.read(tensor, start, stop, prefer_ps=0)
@@ -119,8 +118,8 @@ def _write_values(file: BinaryIO, values: NDArray[Any], dtype: np.dtype[Any]) ->
 
 
 def _write_safetensors(checkpoint: Checkpoint, pieces: Sequence[Piece], path: Path) -> None:
-    """The library's own writer wants all values in memory; the format is a header and the values one after another."""
-    # The widest first, as in every file of the library's, so that each is aligned to its dtype.
+    """Writes the header and the values one after another; the library's writer needs all values in memory."""
+    # The widest first, as the library does, so that each is aligned to its dtype.
     ordered = sorted(pieces, key=lambda piece: (-DTYPES[piece.dtype].itemsize, piece.tensor))
     metadata = {
         "global_step": str(checkpoint.global_step),
@@ -144,7 +143,7 @@ def _write_safetensors(checkpoint: Checkpoint, pieces: Sequence[Piece], path: Pa
 
 
 def _write_npz(checkpoint: Checkpoint, pieces: Sequence[Piece], path: Path) -> None:
-    """As `np.savez` writes it, which wants all values in memory."""
+    """Writes what `np.savez` would, which needs all values in memory."""
     with path.open("xb") as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             with archive.open("step.npy", "w") as entry:
@@ -165,7 +164,7 @@ def _write_npz(checkpoint: Checkpoint, pieces: Sequence[Piece], path: Path) -> N
 
 
 def _npz_dtype(piece: Piece) -> np.dtype[Any]:
-    """A file of NumPy's has words for NumPy's own dtypes only: another program would read bfloat16 as raw bytes."""
+    """NumPy files only describe NumPy's own dtypes: another program would read bfloat16 as raw bytes."""
     dtype = DTYPES[piece.dtype]
     return dtype if dtype.isbuiltin == 1 else np.dtype(np.float32)
 
@@ -181,7 +180,7 @@ def _write_orbax(checkpoint: Checkpoint, pieces: Sequence[Piece], path: Path) ->
     for piece in pieces:
         if not piece.size:
             raise CheckpointError(
-                f"Orbax stores no array without elements, and {piece} is one; export to safetensors or npz."
+                f"Orbax cannot store {piece}, an array without elements; export to safetensors or npz."
             )
     tree = nested({piece.tensor: checkpoint.read(piece.tensor, prefer_ps=0) for piece in pieces})
     tree["step"] = checkpoint.global_step
@@ -191,16 +190,16 @@ def _write_orbax(checkpoint: Checkpoint, pieces: Sequence[Piece], path: Path) ->
             saver.wait_until_finished()
     except OSError:
         raise
-    except Exception as exc:  # Orbax and what is below it name no class that all their errors have
+    except Exception as exc:  # the errors of Orbax and its dependencies have no common class
         reason = (str(exc).splitlines() or [""])[0] or type(exc).__name__
         raise CheckpointError(f"Orbax cannot write {path.name}: {reason}") from exc
 
 
 def nested(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensors by name as a tree of dicts: `params/hidden/kernel` is `tree["params"]["hidden"]["kernel"]`.
+    """Returns tensors by name as a tree of dicts: `params/hidden/kernel` is `tree["params"]["hidden"]["kernel"]`.
 
     Raises:
-      CheckpointError: a name goes on where another ends, which no tree has.
+      CheckpointError: one name is a prefix of another, so no tree can hold both.
     """
     tree: dict[str, Any] = {}
     for name, values in tensors.items():
@@ -210,7 +209,7 @@ def nested(tensors: Mapping[str, Any]) -> dict[str, Any]:
             node = node.setdefault(folder, {}) if isinstance(node, dict) else None
         if not isinstance(node, dict) or leaf in node:
             raise CheckpointError(
-                f"{name} and another tensor's name contain one another, which a tree of dicts cannot hold; "
+                f"The name {name} overlaps another tensor's, which a tree of dicts cannot hold; "
                 "export to safetensors or npz."
             )
         node[leaf] = values

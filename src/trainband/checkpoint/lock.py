@@ -1,7 +1,7 @@
 """DirectoryLock: one job at a time writes into a directory, over any number of machines.
 
-The lock is a file, `LOCK`, that says who holds it. Its time stamp is a lease, which the holder renews. All times are
-compared by the file system's own clock, for machines that share a file system need not agree on the time.
+The lock is a file, `LOCK`, that names its holder. Its time stamp is a lease, which the holder renews. All times are
+compared by the file system's own clock, because machines that share a file system need not agree on the time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 
@@ -23,7 +22,7 @@ from trainband.checkpoint.disk import refusal, remove_quietly
 from trainband.checkpoint.manifest import LATEST_S, MOST_NUMBER, is_plain_name
 from trainband.errors import DirectoryLocked
 from trainband.runtime import SYSTEM, Runtime
-from trainband.runtime.regular_files import open_regular
+from trainband.runtime.regular_files import new_regular, open_regular, read_regular
 
 LOCK_FILE = "LOCK"
 MOST_LOCK_BYTES = 64 << 10
@@ -33,15 +32,15 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """What the lock file says of who holds it.
+    """Content of the lock file.
 
     Attributes:
-      owner: its task, such as `worker:0`.
+      owner: the holder's task, such as `worker:0`.
       process_start: when its process was started, in clock ticks since the machine was; 0 if unknown.
-      machine: the machine and the process namespace in which `pid` means something; empty if unknown.
+      machine: the machine and the process namespace in which `pid` is valid; empty if unknown.
       acquired_at: seconds since 1970 by the holder's clock.
-      token: tells this holding from every other.
-      job: the id of its job; empty while the holder has not joined one, and for a process that stands alone.
+      token: unique to this acquisition.
+      job: the id of its job; empty until the holder has joined one, and for a process without a job.
     """
 
     owner: str
@@ -55,36 +54,36 @@ class Holder(msgspec.Struct, frozen=True):
     job: str = ""
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say: it may come from a file that anybody wrote."""
+        """Checks what the types cannot: the file may come from an untrusted user."""
         if not is_plain_name(self.token):
-            raise ValueError("token is none")
+            raise ValueError("token is not a plain name")
         if not 0 <= self.pid <= MOST_NUMBER or not 0 <= self.process_start <= MOST_NUMBER:
-            raise ValueError("pid and process_start are those of no process")
+            raise ValueError("pid and process_start do not describe a process")
         if not 0 <= self.acquired_at < LATEST_S or not 0 < self.lease_s < math.inf:
-            raise ValueError("acquired_at and lease_s are no times")
+            raise ValueError("acquired_at and lease_s are not valid times")
 
 
 class DirectoryLock:
     """The right to write into a checkpoint directory; a context manager. May be used from several threads.
 
-    Within one job the right goes from hand to hand: whoever acquires it for the job that holds it has it at once, and
-    the former holder finds out when it renews.
+    Tasks of one job pass the lock on: a task of the holder's job acquires it at once, and the former holder finds out
+    when it renews.
     """
 
     def __init__(
         self, directory: Path, owner: str, *, lease_s: float = 20.0, job: str = "", runtime: Runtime = SYSTEM
     ) -> None:
-        """Nothing is taken yet.
+        """Does not take the lock yet.
 
         Args:
-          directory: which; it is made if it is not there.
-          owner: for whom, such as `worker:0`.
-          lease_s: how long after the last `renew` another job may take it over.
+          directory: the directory; created if missing.
+          owner: the task that takes it, such as `worker:0`.
+          lease_s: seconds after the last `renew` until another job may take it over.
           job: the id of the job, if it is known; see `name_job`.
           runtime: this task's.
 
         Raises:
-          ValueError: a lease that is not more than 0 seconds.
+          ValueError: `lease_s` is not more than 0 seconds.
         """
         if not lease_s > 0:
             raise ValueError(f"DirectoryLock.lease_s must be > 0 seconds, got {lease_s}.")
@@ -103,26 +102,31 @@ class DirectoryLock:
             token=runtime.token(16),
             job=job,
         )
-        self._heir = ""
+        self._successor = ""
         self._rival_job = ""
         self._held = False
         self._mutex = runtime.lock()
 
     @property
-    def heir(self) -> str:
-        """The task of the same job that has taken the lock over, as `renew` found; empty if none has."""
-        return self._heir
+    def held(self) -> bool:
+        """Whether it is held, as far as is known: `renew` finds out if another has taken it over."""
+        return self._held
+
+    @property
+    def successor(self) -> str:
+        """The task of the same job that has taken the lock over, as found by `renew`; empty if none has."""
+        return self._successor
 
     @property
     def rival_job(self) -> str:
-        """The job of the holder that was in the way of the last `acquire`; empty if none was, or it names none."""
+        """The job of the holder that blocked the last `acquire`; empty if none did, or it names none."""
         return self._rival_job
 
     def name_job(self, job: str) -> None:
-        """Says for which job the lock is, once that is known; also in the lock file, if it is held.
+        """Sets the job once it is known; also in the lock file, if the lock is held.
 
         Raises:
-          DirectoryLocked, CheckpointError: as `renew` does; which notes the job later, if the disk is full now.
+          DirectoryLocked, CheckpointError: as `renew`, which writes the job later if the disk is full now.
         """
         with self._mutex:
             self._me = msgspec.structs.replace(self._me, job=job)
@@ -130,15 +134,15 @@ class DirectoryLock:
                 self._renew()
 
     def acquire(self) -> None:
-        """Takes the lock, also from a holder whose process is dead, whose lease has run out, or whose job is this one.
+        """Takes the lock, also from a holder whose process is dead, whose lease has expired, or whose job is this one.
 
         Raises:
-          DirectoryLocked: another job holds it; names it.
-          CheckpointError: the file system refuses.
+          DirectoryLocked: another job holds it; the message names it.
+          CheckpointError: a file system error.
         """
         with self._mutex:
             self._me = msgspec.structs.replace(self._me, acquired_at=time.time(), token=self._runtime.token(16))
-            self._heir = self._rival_job = ""
+            self._successor = self._rival_job = ""
             try:
                 self.directory.mkdir(parents=True, exist_ok=True)
                 with self._signed() as mine:
@@ -148,42 +152,40 @@ class DirectoryLock:
             self._held = True
 
     def renew(self) -> None:
-        """Renews the lease; to be called several times within it.
+        """Renews the lease; call this several times per lease.
 
         Raises:
-          DirectoryLocked: the lock is another's now, because the lease ran out, or it is the `heir`'s; what is being
-            written must be given up.
-          CheckpointError: the file system refuses.
+          DirectoryLocked: another task has the lock, because the lease expired or a `successor` took it; abandon what
+            is being written.
+          CheckpointError: a file system error.
         """
         with self._mutex:
             self._renew()
 
     def release(self) -> None:
-        """Gives the lock up; does nothing if it is not held, or another's by now.
+        """Releases the lock; does nothing if it is not held or has been taken over.
 
         Raises:
-          CheckpointError: the file system refuses.
+          CheckpointError: a file system error.
         """
         with self._mutex:
             self._held = False
             try:
                 seen = _Seen.at(self.path)
                 if seen.token == self._me.token:
-                    self._remove(self.path, seen, self.path)  # signed already; a full disk takes no new file
+                    self._remove(self.path, seen, self.path)  # already signed; a full disk allows no new file
             except FileNotFoundError:
                 return
             except OSError as exc:
                 raise refusal("unlock", self.directory, exc) from exc
 
     def __enter__(self) -> DirectoryLock:
-        """Take it; see `acquire`."""
+        """Takes the lock; see `acquire`."""
         self.acquire()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Give it up; see `release`."""
+    def __exit__(self, *_: object) -> None:
+        """Releases the lock; see `release`."""
         self.release()
 
     def _renew(self) -> None:
@@ -198,14 +200,14 @@ class DirectoryLock:
         except FileNotFoundError:
             self._held = False
             raise DirectoryLocked(
-                f"{self.path}, which {self._me.owner} held, has been removed; see that no other job writes there, "
-                "and start again."
+                f"{self.path}, which {self._me.owner} held, has been removed; check that no other job writes there, "
+                "and restart."
             ) from None
         except OSError as exc:
             raise refusal("renew", self.path, exc) from exc
         self._held = False
         if seen.holder is not None and self._is_own_job(seen):
-            self._heir = seen.holder.owner
+            self._successor = seen.holder.owner
             raise DirectoryLocked(f"{self.directory} was taken over from {self._me.owner} by {seen}, of the same job.")
         raise DirectoryLocked(
             f"{self.directory} was taken over by {seen}, because {self._me.owner} had not renewed its lease "
@@ -216,7 +218,7 @@ class DirectoryLock:
         return bool(seen.job) and seen.job == self._me.job
 
     def _take(self, mine: Path) -> None:
-        """Makes `mine` the lock file, after removing one that no longer counts."""
+        """Makes `mine` the lock file, after removing one that is no longer valid."""
         deadline = self._runtime.clock() + _PATIENCE_S
         while not _make_exclusively(mine, self.path):
             try:
@@ -229,15 +231,15 @@ class DirectoryLock:
             if not self._remove(self.path, seen, mine):
                 if self._runtime.clock() > deadline:
                     raise self._locked(seen, idle_s)
-                self._runtime.sleep(0.002)  # another is just taking it over
+                self._runtime.sleep(0.002)  # another process is taking it over right now
 
     def _remove(self, path: Path, seen: _Seen, mine: Path, *, instead: Path | None = None) -> bool:
-        """Removes a file if it is still the one that was seen; whether that is so, or it has gone already.
+        """Removes a file if it is still the one in `seen`; returns whether it did or the file had already gone.
 
-        `instead`: a file that takes its place at the same moment.
+        `instead`: a file that atomically takes its place.
 
-        Between a look and an unlink another may have put a new file there. So whoever removes a file first makes one
-        named after its token, which only one can do. Of that one, left behind by a death, the same is true.
+        Another process may replace the file between the check and the unlink. So a process first creates a claim file
+        named after its token, which only one can do. A claim left by a dead process is removed the same way.
         """
         claim = self.directory / f".LOCK.{seen.token}.removal"
         if not _make_exclusively(mine, claim):
@@ -260,16 +262,18 @@ class DirectoryLock:
 
     @contextlib.contextmanager
     def _signed(self) -> Iterator[Path]:
-        """A file, for a while, that says who we are; a lock appears whole by being a second name of it."""
+        """Yields a temporary file with this holder's record; a lock appears whole by being a second link to it."""
         mine = self.directory / f".LOCK.{self._me.token}.tmp"
         try:
-            mine.write_bytes(msgspec.json.encode(self._me) + b"\n")
+            mine.unlink(missing_ok=True)  # another user, who can know the name, may have put it there
+            with new_regular(mine) as file:
+                file.write(msgspec.json.encode(self._me) + b"\n")
             yield mine
         finally:
             remove_quietly(mine)
 
     def _counts(self, seen: _Seen, idle_s: float) -> bool:
-        """Whether a lock that was renewed `idle_s` ago is to be respected."""
+        """Whether a lock last renewed `idle_s` seconds ago is valid."""
         holder, me = seen.holder, self._me
         if holder is None:
             return idle_s <= me.lease_s
@@ -287,7 +291,7 @@ class DirectoryLock:
 
 
 def holder_of(data: bytes) -> Holder | None:
-    """What a lock file's bytes say; `None` where they say nothing."""
+    """Decodes a lock file; returns `None` if it is invalid."""
     try:
         return msgspec.json.decode(data, type=Holder)
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
@@ -296,7 +300,7 @@ def holder_of(data: bytes) -> Holder | None:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A lock file as it was at one moment; `holder` is None if it does not say."""
+    """A lock file at one moment; `holder` is None if the file is invalid."""
 
     holder: Holder | None
     token: str
@@ -325,12 +329,12 @@ class _Seen:
 
 
 def _idle_s(seen: _Seen, mine: Path) -> float:
-    """How long ago a file was renewed, by the clock that has stamped both: `mine` is of this moment."""
+    """Seconds since a file was renewed, by the clock that stamped both: `mine` has just been written."""
     return max(0.0, mine.stat().st_mtime - seen.renewed_at)
 
 
 def _make_exclusively(mine: Path, path: Path) -> bool:
-    """Makes a file that says what `mine` says; False if there is one already."""
+    """Creates a file with the content of `mine`; returns False if it exists already."""
     try:
         os.link(mine, path)
     except FileExistsError:
@@ -340,14 +344,14 @@ def _make_exclusively(mine: Path, path: Path) -> bool:
             raise
         try:
             with path.open("xb") as file:
-                file.write(mine.read_bytes())
+                file.write(read_regular(mine, MOST_LOCK_BYTES))
         except FileExistsError:
             return False
     return True
 
 
 def _machine() -> str:
-    """The boot of the machine and the process namespace; empty where the kernel does not tell."""
+    """Boot id of the machine and process namespace; empty if the kernel does not report them."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"

@@ -1,7 +1,7 @@
 """Manifest: what a checkpoint holds, which file holds which rows, and how far the training was.
 
-The manifest decides what is read: the records check themselves when they are made, whether by the
-program or out of a file, so that a manifest which decodes describes every row of every tensor.
+The manifest decides what is read. Records validate themselves on creation, by the program or from a file, so a manifest
+that decodes describes every row of every tensor.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ import msgspec
 import numpy as np
 
 from trainband.errors import CheckpointError, DamagedCheckpoint
+from trainband.runtime.formatting import PLAIN
 from trainband.runtime.regular_files import UnusableFile, read_regular
 
 FORMAT = 1
 MANIFEST_FILE = "manifest.json"
 MOST_MANIFEST_BYTES = 64 << 20
-"""Of a manifest, some 200,000 pieces: a larger one is neither written nor read."""
+"""Size limit of a manifest, about 200,000 pieces: a larger one is neither written nor read."""
 MOST_DIMENSIONS = 32
 MOST_NUMBER = (1 << 63) - 1
-"""Of steps, rows and bytes: what other programs and NumPy can count to."""
+"""Largest number of steps, rows or bytes: the limit of other programs and NumPy."""
 LATEST_S = 253_370_764_800.0
-"""Seconds since 1970, at the beginning of the year 9999: no later time can be shown."""
+"""Seconds since 1970 at the beginning of the year 9999: later times cannot be displayed."""
 
 DTYPES: dict[str, np.dtype[Any]] = {
     np.dtype(kind).name: np.dtype(kind)
@@ -39,10 +40,10 @@ DTYPES: dict[str, np.dtype[Any]] = {
         ml_dtypes.float8_e8m0fnu,
     )
 }
-"""What a safetensors file can hold, by NumPy's name."""
+"""Dtypes of a safetensors file, by NumPy's name."""
 
 _CHECKSUM = re.compile(r"xxh3_128:[0-9a-f]{32}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_PLAIN = re.compile(rf"\A{PLAIN}*\Z")
 
 
 class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,7 +55,7 @@ class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
       dtype: a name of `DTYPES`.
 
     Raises:
-      ValueError: a name, shape, dtype or range that no tensor has.
+      ValueError: an invalid name, shape, dtype or range.
     """
 
     tensor: str
@@ -64,17 +65,17 @@ class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stop: int
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Checks what the types cannot."""
         if any(part in ("", ".", "..") for part in self.tensor.split("/")):
             raise ValueError(f"tensor {self.tensor!r} has a part that is empty, '.' or '..'")
-        if _CONTROL.search(self.tensor) or self.tensor == "__metadata__":
+        if not _PLAIN.search(self.tensor) or self.tensor == "__metadata__":
             raise ValueError(f"tensor {self.tensor!r} is not a name that a safetensors file can hold")
         if any(size < 0 for size in self.shape):
             raise ValueError(f"shape of {self.tensor} has a negative number: {list(self.shape)}")
         if len(self.shape) > MOST_DIMENSIONS or math.prod(size or 1 for size in self.shape) > MOST_NUMBER // 16:
-            raise ValueError(f"shape of {self.tensor} is larger than any array's")
+            raise ValueError(f"shape of {self.tensor} is larger than an array can be")
         if self.dtype not in DTYPES:
-            raise ValueError(f"dtype of {self.tensor} is {self.dtype!r}, which is none of {', '.join(DTYPES)}")
+            raise ValueError(f"dtype of {self.tensor} is {self.dtype!r}, expected one of {', '.join(DTYPES)}")
         if not 0 <= self.start <= self.stop <= self.rows or (self.start == self.stop and self.rows):
             raise ValueError(f"start and stop of {self.tensor} are {self.start} and {self.stop} of {self.rows} rows")
 
@@ -85,7 +86,7 @@ class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def whole(self) -> bool:
-        """Whether these are all its rows."""
+        """Whether these are all rows of the tensor."""
         return self.start == 0 and self.stop == self.rows
 
     @property
@@ -110,7 +111,7 @@ class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def key(self) -> str:
-        """What these rows are called in a safetensors file: the tensor's name, or `name[start:stop]`."""
+        """Name of these rows in a safetensors file: the tensor's name, or `name[start:stop]`."""
         return self.tensor if self.whole else f"{self.tensor}[{self.start}:{self.stop}]"
 
     def __str__(self) -> str:
@@ -119,14 +120,14 @@ class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A piece as it lies in a file.
+    """A piece as stored in a file.
 
     Attributes:
       name: its key in the safetensors file; see `Piece.key`.
       checksum: `xxh3_128:` and 32 hexadecimal digits, of its little-endian bytes.
 
     Raises:
-      ValueError: the name is not the piece's key, or the checksum is of another form.
+      ValueError: the name is not the piece's key, or the checksum has another form.
     """
 
     piece: Piece
@@ -134,7 +135,7 @@ class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checksum: str
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Checks what the types cannot."""
         if self.name != self.piece.key:
             raise ValueError(f"name is {self.name!r}, but these rows are called {self.piece.key!r}")
         if not _CHECKSUM.fullmatch(self.checksum):
@@ -151,7 +152,7 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
       version: how many updates that shard had applied.
 
     Raises:
-      ValueError: a file name that could lead elsewhere, a negative number, a piece twice, more bytes than the file has.
+      ValueError: a file name that could lead elsewhere, a negative number, a duplicate piece, more bytes than the file.
     """
 
     file: str
@@ -161,25 +162,25 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pieces: tuple[Stored, ...]
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Checks what the types cannot."""
         if not is_plain_name(self.file) or self.file == MANIFEST_FILE:
             raise ValueError(f"file {self.file!r} is not the plain name of a file beside the manifest")
         _not_negative(nbytes=self.nbytes, ps=self.ps, version=self.version)
         names = {stored.name for stored in self.pieces}
         if len(names) < len(self.pieces):
-            raise ValueError(f"pieces of {self.file} hold one name twice")
+            raise ValueError(f"pieces of {self.file} have a duplicate name")
         held = sum(stored.piece.nbytes for stored in self.pieces)
         if held > self.nbytes:
             raise ValueError(f"nbytes of {self.file} is {self.nbytes}, but its pieces are {held} bytes")
 
 
 class WorkerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of a worker.
+    """Saved state of a worker.
 
     Attributes:
       task: its name, `worker:1`.
-      steps: steps it has made.
-      position: where it is in its data, as JSON text; opaque here.
+      steps: its completed steps.
+      position: its position in the data, as JSON text; opaque here.
 
     Raises:
       ValueError: a negative number of steps.
@@ -190,12 +191,12 @@ class WorkerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     position: str
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Checks what the types cannot."""
         _not_negative(steps=self.steps)
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """What one checkpoint holds.
+    """Content of one checkpoint.
 
     Attributes:
       global_step: the version of ps:0.
@@ -203,15 +204,15 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
       trainband: the version that wrote it.
       strategy: the strategy it was trained under; informative.
       parts: the files, one from each ps.
-      workers: what is known of each worker, by task.
+      workers: the state of each worker, by task.
       sources: positions of data sources that workers share, as JSON texts; opaque here.
       trainings: the global step at which each training of the script began.
       complete: whether the training had made all its updates.
-      metrics: of a validation of these very params, where there was one.
+      metrics: of a validation of these exact params, if there was one.
       worker_part: a file with the workers' own tensors.
-      last_step: where the training was asked to end; `None` where it was not.
-      used_up: whether it is complete because its batches were used up: with more of them, it goes on.
-      format: what this record's fields mean.
+      last_step: where the training was asked to end; `None` if it was not.
+      used_up: whether it is complete because it ran out of batches: given more, it continues.
+      format: version of this record's fields.
 
     Raises:
       ValueError: the parts do not hold every row of every tensor, or contradict one another.
@@ -233,18 +234,18 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     format: int = FORMAT
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Checks what the types cannot."""
         if self.format != FORMAT:
-            raise ValueError(f"format is {self.format}, and this version of trainband writes format {FORMAT}")
+            raise ValueError(f"format is {self.format}, but this version of trainband writes format {FORMAT}")
         _not_negative(global_step=self.global_step)
         if not 0 <= self.created_at < LATEST_S:
-            raise ValueError(f"created_at is {self.created_at}, which is no time since 1970")
+            raise ValueError(f"created_at is {self.created_at}, which is not a time since 1970")
         if any(not 0 <= step <= MOST_NUMBER for step in self.trainings):
-            raise ValueError(f"trainings has a number that is no step: {list(self.trainings)}")
+            raise ValueError(f"trainings has an invalid step: {list(self.trainings)}")
         if self.last_step is not None:
             _not_negative(last_step=self.last_step)
         if len({part.file for part in self.files}) < len(self.files):
-            raise ValueError("parts name one file twice")
+            raise ValueError("parts have a duplicate file")
         for places in self.places.values():
             _check_tiling([stored.piece for _, stored in places])
 
@@ -255,7 +256,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
     @cached_property
     def places(self) -> dict[str, tuple[tuple[Part, Stored], ...]]:
-        """By tensor: where its rows lie. Rows that lie in several files are listed for each."""
+        """Where each tensor's rows are stored. Rows stored in several files are listed for each."""
         found: dict[str, list[tuple[Part, Stored]]] = {}
         for part in self.files:
             for stored in part.pieces:
@@ -264,7 +265,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
     @cached_property
     def tensors(self) -> dict[str, Piece]:
-        """By name, in the order of the files: every tensor as one piece."""
+        """Every tensor as one piece, by name, in the order of the files."""
         firsts = (places[0][1].piece for places in self.places.values())
         return {
             piece.tensor: piece if piece.whole else Piece(piece.tensor, piece.shape, piece.dtype, 0, piece.rows)
@@ -273,22 +274,22 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all files but the manifest."""
+        """Bytes of all files except the manifest."""
         return sum(part.nbytes for part in self.files)
 
 
 class _Head(msgspec.Struct):
-    """As much of a manifest as every format has."""
+    """The part of a manifest that all formats share."""
 
     format: int
     trainband: str = "a later version"
 
 
 def encode(manifest: Manifest) -> bytes:
-    """A manifest as JSON, laid out for reading. Metrics that are not finite are left out: JSON has no word for them.
+    """Encodes a manifest as indented JSON. Metrics that are not finite are left out: JSON cannot express them.
 
     Raises:
-      CheckpointError: it would be larger than what `decode` takes.
+      CheckpointError: it would be larger than `decode` accepts.
     """
     finite = {name: value for name, value in manifest.metrics.items() if math.isfinite(value)}
     if len(finite) < len(manifest.metrics):
@@ -296,29 +297,29 @@ def encode(manifest: Manifest) -> bytes:
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
     if len(data) > MOST_MANIFEST_BYTES:
         raise CheckpointError(
-            f"The manifest would have {len(data):,} bytes, and {MOST_MANIFEST_BYTES:,} are the most; join variables or "
+            f"The manifest would have {len(data):,} bytes, but {MOST_MANIFEST_BYTES:,} is the limit; join variables or "
             "use fewer ps."
         )
     return data
 
 
 def decode(data: bytes, where: str) -> Manifest:
-    """A manifest out of the bytes of a file.
+    """Decodes a manifest.
 
     Args:
-      data: the bytes.
+      data: the content of the file.
       where: the file, for the error.
 
     Raises:
-      DamagedCheckpoint: it is no manifest, or one that contradicts itself; names the field.
+      DamagedCheckpoint: it is not a manifest or contradicts itself; the message names the field.
     """
     if len(data) > MOST_MANIFEST_BYTES:
-        raise DamagedCheckpoint(f"{where} has {len(data):,} bytes, and {MOST_MANIFEST_BYTES:,} are the most.")
+        raise DamagedCheckpoint(f"{where} has {len(data):,} bytes, but {MOST_MANIFEST_BYTES:,} is the limit.")
     try:
         head = msgspec.json.decode(data, type=_Head)
         if head.format != FORMAT:
             raise DamagedCheckpoint(
-                f"{where} is of format {head.format}, and this version of trainband reads format {FORMAT}; "
+                f"{where} has format {head.format}, but this version of trainband reads format {FORMAT}; "
                 f"read it with trainband {head.trainband}, which wrote it."
             )
         return msgspec.json.decode(data, type=Manifest)
@@ -328,15 +329,15 @@ def decode(data: bytes, where: str) -> Manifest:
 
 
 def read_manifest(path: Path, *, follow: bool = True) -> Manifest:
-    """The manifest that is at a path.
+    """Reads the manifest at a path.
 
     Args:
       path: the file.
       follow: whether it may be a symbolic link.
 
     Raises:
-      DamagedCheckpoint: it is no regular file, or too large, or no manifest.
-      OSError: it is not there, or the file system refuses.
+      DamagedCheckpoint: it is not a regular file, too large, or not a manifest.
+      OSError: it is missing, or the file system fails.
     """
     try:
         data = read_regular(path, MOST_MANIFEST_BYTES, follow=follow)
@@ -346,8 +347,13 @@ def read_manifest(path: Path, *, follow: bool = True) -> Manifest:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a file of this name lies in the directory it is joined to, on any operating system."""
-    return bool(name) and name not in (".", "..") and not re.search(r"[/\\]|\.\.", name) and not _CONTROL.search(name)
+    """Whether a file of this name stays in the directory it is joined to, on any operating system."""
+    return (
+        bool(name)
+        and name not in (".", "..")
+        and not re.search(r"[/\\]|\.\.", name)
+        and _PLAIN.search(name) is not None
+    )
 
 
 def _not_negative(**numbers: int) -> None:
@@ -355,11 +361,11 @@ def _not_negative(**numbers: int) -> None:
         if number < 0:
             raise ValueError(f"{name} is {number}, which is negative")
         if number > MOST_NUMBER:
-            raise ValueError(f"{name} is {number}, which is larger than any")
+            raise ValueError(f"{name} is {number}, which is larger than {MOST_NUMBER}")
 
 
 def _check_tiling(pieces: Iterable[Piece]) -> None:
-    """Refuse pieces of one tensor that differ in kind, overlap without being the same rows, or leave rows out."""
+    """Rejects pieces of one tensor that differ in kind, overlap without being the same rows, or leave rows out."""
     ordered = sorted(pieces, key=lambda piece: (piece.start, piece.stop))
     first = ordered[0]
     end, last = 0, None
@@ -369,7 +375,7 @@ def _check_tiling(pieces: Iterable[Piece]) -> None:
         if (piece.start, piece.stop) == last:
             continue
         if piece.start < end:
-            raise ValueError(f"pieces of {piece} overlap: row {piece.start} is in two different ones")
+            raise ValueError(f"pieces of {piece} overlap: row {piece.start} is in two of them")
         if piece.start > end:
             raise ValueError(f"pieces of {piece} leave out rows {end} to {piece.start - 1}")
         end, last = piece.stop, (piece.start, piece.stop)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retention:
-    """Which checkpoints are kept when a new one has been committed.
+    """Which checkpoints are kept when a new one is committed.
 
     Attributes:
       keep: how many of the newest.
-      every_hours: besides those, the oldest and then the first that is this much later than the one before it that
-        is kept so; none without it.
+      every_hours: also keeps the oldest, then each first one at least this much later than the last kept this way;
+        `None` keeps none of these.
 
     Raises:
       ValueError: `keep` is not at least 1, or `every_hours` is not a positive number.
@@ -26,17 +26,17 @@ class Retention:
     every_hours: float | None = None
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Checks what the types cannot."""
         if self.keep < 1:
             raise ValueError(f"Retention.keep must be at least 1 checkpoint, got {self.keep}.")
         if self.every_hours is not None and not (math.isfinite(self.every_hours) and self.every_hours > 0):
             raise ValueError(f"Retention.every_hours must be a number of hours > 0 or None, got {self.every_hours}.")
 
     def kept(self, created_at: Mapping[int, float]) -> set[int]:
-        """The steps that are kept.
+        """Returns the steps to keep.
 
         Args:
-          created_at: when each checkpoint was made, in seconds, by its step.
+          created_at: creation time of each checkpoint, in seconds, by step.
         """
         steps = sorted(created_at)
         kept = set(steps[-self.keep :])

@@ -13,8 +13,8 @@ _DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(path_typ
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
-# Not certs' docstring, because click's mark \b for lines to leave as they are cannot stand in a raw one.
-_HELP = """Make the certificates with which tasks encrypt what they send and prove who they are.
+# Not certs' docstring: click's \b, which keeps line breaks, does not work in a raw docstring.
+_HELP = """Make the certificates that tasks use to encrypt traffic and to identify themselves.
 
 \b
     trainband certs init ca
@@ -23,7 +23,7 @@ _HELP = """Make the certificates with which tasks encrypt what they send and pro
     trainband certs issue ca observer
 
 Copy to each machine a directory with ca.pem and the .pem and .key files of its own tasks, and set TRAINBAND_TLS to
-its path. ca.key stays where it is: whoever has it can issue certificates.
+its path. Keep ca.key where it is: anyone with it can issue certificates.
 """
 
 
@@ -49,7 +49,7 @@ def init(directory: Path, days: int) -> None:
 def issue(directory: Path, name: str, hosts: tuple[str, ...], days: float) -> None:
     """Issue a certificate to NAME: a task (worker:0), observer, admin, or a whole job (worker).
 
-    HOST is what a ps is reached at; without any, its certificate counts at every address.
+    HOST is a name or address of the ps; without one, its certificate is valid at every address.
     """
     path = certificates.issue(directory, name, hosts, days=days)
     click.echo(f"issued {path} and its key, for {days:g} days")

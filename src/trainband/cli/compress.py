@@ -1,9 +1,10 @@
-"""`trainband compress`: a checkpoint in fewer bytes, with a report of what that costs."""
+"""`trainband compress`: a smaller checkpoint, with a report of what that costs."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,52 +13,48 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from trainband.cli.predictor import (
-    batch_option,
-    example_from,
-    example_option,
-    input_option,
-    inputs_from,
-    optional_model_option,
-    predictor_from,
-)
+from trainband.cli.options import taken
+from trainband.cli.predictor import TracingOptions, example_from, predictor_from, tracing_options
 from trainband.cli.terminal import console_for_people
 from trainband.errors import DataError, YourError
 
 if TYPE_CHECKING:
     from trainband.compress import Report
     from trainband.model.inference import InferenceProgram
-    from trainband.model.signature import Signature
 
 _LABELS = "labels"
 _EXAMPLES = 8
-"""Of the data that is given, as an example, where there is no other."""
+"""Rows of the given data that serve as the example if there is no other."""
 
-# Not the docstring, because click's mark \b for lines to leave as they are cannot stand in a raw one.
-_HELP = """Write the newest checkpoint in SOURCE in fewer bytes into a directory, and say what that costs.
+# Not the docstring: click's \b, which keeps line breaks, does not work in a raw docstring.
+_HELP = """Compress the newest checkpoint in SOURCE into a directory, and report what that costs.
 
-SOURCE is a directory of checkpoints, or one of them. `trainband export` and `trainband serve` take the directory that
-is made in place of a checkpoint; what they make of it holds the small weights and decodes them in the program.
+SOURCE is a checkpoint or a directory of checkpoints. `trainband export` and `trainband serve` accept the result in
+place of a checkpoint; they keep the small weights and decode them in the program.
 
 \b
 trainband compress runs/a --int8 --out small
 trainband compress runs/a --model program.py:predict --int8 \\
     --calibrate data.npz --evaluate test.npz --out small
 
-Without --model, only weights are compared, and nothing can be calibrated or evaluated.
+Without --model, the report compares only weights, and --calibrate and --evaluate are not possible.
 """
 
 
-@click.command(help=_HELP, short_help="A checkpoint in fewer bytes.")
+@click.command(help=_HELP, short_help="Compress a checkpoint.")
 @click.argument("source", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@optional_model_option
+@click.option(
+    "--model",
+    metavar="FILE.py:NAME",
+    help="A function predict(params, batch), a trainband.Predictor or a Keras model, in a file or a module.",
+)
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The directory to make.")
 @click.option("--int8", is_flag=True, help="Weights as 8-bit integers, with a scale for each output channel.")
 @click.option(
     "--calibrate",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="DATA.npz",
-    help="Some hundred typical examples: activations become 8-bit integers, too.",
+    help="A few hundred typical examples: makes activations 8-bit integers, too.",
 )
 @click.option(
     "--percentile",
@@ -68,7 +65,7 @@ Without --model, only weights are compared, and nothing can be calibrated or eva
     "--prune",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     metavar="SHARE",
-    help="Set this share of the weights to 0, the smallest ones; train with Pruning for more than a third.",
+    help="Set this share of the weights, the smallest, to 0; for more than a third, train with Pruning.",
 )
 @click.option(
     "--half",
@@ -76,44 +73,34 @@ Without --model, only weights are compared, and nothing can be calibrated or eva
     flag_value="float16",
     default=None,
     type=click.Choice(["float16", "bfloat16"]),
-    help="Floating-point tensors in half precision; float16 if nothing is said.",
+    help="Floating-point tensors in half precision; float16 by default.",
 )
 @click.option(
     "--rank",
     type=click.FloatRange(0, min_open=True),
-    help="Weights as two factors of this rank; below 1, of a rank that keeps this share of their squares.",
+    help="Weights as two factors of this rank; below 1: the rank that keeps this share of their squares.",
 )
-@click.option("--only", multiple=True, metavar="PATTERN", help="Only tensors whose name has this regular expression.")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Not tensors whose name has this.")
-@click.option("--smallest", type=click.IntRange(min=1), help="Elements of the smallest tensor to take.  [default: 256]")
+@click.option("--only", multiple=True, metavar="PATTERN", help="Only tensors whose name matches this regex.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="No tensors whose name matches this.")
+@click.option("--smallest", type=click.IntRange(min=1), help="Fewest elements of a tensor to compress.  [default: 256]")
 @click.option(
     "--evaluate",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="DATA.npz",
-    help=f"Examples with {_LABELS!r}: the report has the accuracy before and after.",
+    help=f"Examples with {_LABELS!r}: report the accuracy before and after.",
 )
-@example_option
-@input_option
-@batch_option
+@tracing_options
 @click.option("--force", is_flag=True, help="Replace an earlier compressed model in --out.")
 def compress(
     source: Path,
     model: str | None,
     out: Path,
-    int8: bool,
-    calibrate: Path | None,
-    percentile: float | None,
-    prune: float | None,
     half: str | None,
-    rank: float | None,
-    only: tuple[str, ...],
-    exclude: tuple[str, ...],
     smallest: int | None,
+    calibrate: Path | None,
     evaluate: Path | None,
-    example: Path | None,
-    inputs: tuple[str, ...],
-    batch: int | None,
     force: bool,
+    **given: Any,
 ) -> None:
     """The command; `_HELP` is its documentation."""
     # The machine's accelerators belong to the training that runs there; this needs none.
@@ -124,29 +111,27 @@ def compress(
     from trainband.export.source import program_of
 
     if is_compressed(source):
-        raise YourError(f"{source} is compressed already; compress the checkpoint that it was made of.")
-    if model is None and (calibrate or evaluate or example or inputs or batch):
+        raise YourError(f"{source} is compressed already; compress the checkpoint that it was made from.")
+    tracing = taken(TracingOptions, given)
+    if model is None and (calibrate or evaluate or any((tracing.example, tracing.inputs, tracing.batch))):
         raise YourError(
-            "To calibrate or to evaluate, the command needs to know what is computed: give --model program.py:predict."
+            "To calibrate, evaluate or trace, the command needs the function: give --model program.py:predict."
         )
     typical, labelled = example_from(calibrate), example_from(evaluate)
     program: InferenceProgram | None = None
     if model is not None:
         predictor = predictor_from(model)
-        given = example_from(example)
-        if given is None and predictor.example is None and not inputs:
-            given = _example_of(typical if typical is not None else labelled)
-        program = program_of(source, predictor, example=given, inputs=inputs_from(inputs), batch=batch)
+        read = tracing.read()
+        if read["example"] is None and predictor.example is None and not read["inputs"]:
+            read["example"] = _example_of(typical if typical is not None else labelled)
+        program = program_of(source, predictor, **read)
     made = compressed_of(
         source if program is None else program,
-        int8=int8,
         calibrate=_named(typical, program, calibrate),
-        percentile=percentile,
-        prune=prune,
         half=half or False,
-        rank=rank,
-        select=Selection(only=only, exclude=exclude, smallest=smallest or SMALLEST),
+        select=replace(taken(Selection, given), smallest=smallest or SMALLEST),
         evaluate=_named(labelled, program, evaluate),
+        **given,
     )
     made.save(out, force=force)
     console = console_for_people()
@@ -156,7 +141,7 @@ def compress(
 
 
 def _example_of(data: Any) -> Any:
-    """The first examples of the data to calibrate or evaluate with, as a batch; `None` if there is none."""
+    """The first examples of the calibration or evaluation data, as a batch; `None` without data."""
     if not isinstance(data, dict):
         return None if data is None else data[:_EXAMPLES]
     inputs = {name: array[:_EXAMPLES] if array.ndim else array for name, array in data.items() if name != _LABELS}
@@ -164,10 +149,10 @@ def _example_of(data: Any) -> Any:
 
 
 def _named(data: Any, program: InferenceProgram | None, path: Path | None) -> Mapping[str, NDArray[Any]] | None:
-    """Arrays by the names of a program's inputs; the only array is the only input, whatever its name is."""
+    """Arrays by the names of a program's inputs; a single array is the single input, whatever its name."""
     if data is None or program is None:
         return None
-    wanted = _inputs(program.signature)
+    wanted = [spec.name for spec in program.signature.inputs]
     arrays = {"input": data} if isinstance(data, np.ndarray) else dict(data)
     labels = {} if _LABELS in wanted or _LABELS not in arrays else {_LABELS: arrays.pop(_LABELS)}
     if not arrays:
@@ -175,10 +160,6 @@ def _named(data: Any, program: InferenceProgram | None, path: Path | None) -> Ma
     if len(wanted) == len(arrays) == 1:
         arrays = dict(zip(wanted, arrays.values(), strict=True))
     return {**arrays, **labels}
-
-
-def _inputs(signature: Signature) -> list[str]:
-    return [spec.name for spec in signature.inputs]
 
 
 def _table(report: Report) -> Table:

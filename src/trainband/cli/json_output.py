@@ -1,4 +1,4 @@
-"""What `trainband --log-format json run` shows of the tasks: one event a line on stderr."""
+"""The output of `trainband --log-format json run`: one event a line on stderr."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ _NEEDED = ("time", "level", "logger", "message")
 
 
 class JsonOutput:
-    """Writes each line that tasks have on stderr, and what the launcher says, as an event to stderr.
+    """Writes the launcher's messages and each line of the tasks' stderr as an event to stderr.
 
-    What a task has written as an event stays one, with the task that it came from in it, whatever it says itself. Any
-    other line becomes the message of an event of the logger `stderr`. What scripts print on stdout stays text, behind
-    its task's name: it is theirs.
+    An event that a task has written stays one; its `task` is set to the task that wrote it. Any other line becomes the
+    message of an event of the logger `stderr`. A script's stdout stays text, after its task's name.
 
     Args:
       stdout, stderr: where to write.
-      quiet: leave out what trainband says in the tasks, but for its warnings.
+      quiet: leave out trainband's messages in the tasks, except warnings.
       clock: seconds since 1970.
     """
 
@@ -39,7 +38,6 @@ class JsonOutput:
         self._clock = clock
 
     def line(self, task: Task, text: str, stream: str = "stdout") -> None:
-        """Writes one line of a task."""
         if is_noise(text):
             return
         if stream != "stderr":
@@ -52,11 +50,11 @@ class JsonOutput:
             _write(self._stderr, printable_json(json.dumps(found | {"task": str(task)})))
 
     def note(self, text: str) -> None:
-        """Writes the launcher's own words."""
+        """Writes a message of the launcher."""
         level = "warning" if text.startswith(WARNING_PREFIX) else "info"
         self._say(level, "trainband.launch", text.removeprefix(LINE_PREFIX), NOBODY)
 
-    def watching(self, spec: ClusterSpec) -> AbstractContextManager[None]:  # noqa: ARG002 - events are no picture
+    def watching(self, spec: ClusterSpec) -> AbstractContextManager[None]:  # noqa: ARG002 - events show no picture
         """Shows nothing else."""
         return nullcontext()
 
@@ -71,7 +69,7 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 def _event_in(line: str) -> dict[str, Any] | None:
-    """The event that a line is; `None` where it is something else."""
+    """The event in a line; `None` if it holds something else."""
     if not line.startswith("{"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The page that `trainband run` shows of a job: `trainband dashboard` in a process of its own."""
+"""The page of a job that `trainband run` serves: `trainband dashboard` in its own process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from trainband.cluster.address import Address
 from trainband.cluster.resolvers.joined import noted_history
@@ -20,7 +19,7 @@ from trainband.runtime.formatting import printable
 LOOK_S = 0.5
 ANSWER_S = 1.0
 LEAVE_S = 4.0
-"""For the server to tell the page that the job has ended, and to end."""
+"""Time for the server to tell the page that the job has ended, and to stop."""
 
 
 def can_show_page() -> bool:
@@ -29,15 +28,15 @@ def can_show_page() -> bool:
 
 
 class PageProcess:
-    """Serves the page of a job for as long as its context lasts, and tells its address once it is there.
+    """Serves the page of a job while its context is open, and reports its address once it is served.
 
-    It begins when there is something to show, so that the tasks have the cores while they start; it runs at a low
-    priority, and nothing that goes wrong with it ends or delays the job.
+    It begins when there is something to show, so that the tasks have the cores while they start. It runs at low
+    priority, and its failures neither end nor delay the job.
 
     Args:
-      find: the arguments of `trainband dashboard`, once there is something to show; `None` before. Called again and
-        again from another thread; see `ps_of` and `history_of`.
-      environ: of the launcher, with what decides on the security of the job.
+      find: returns the arguments of `trainband dashboard`, or `None` while there is nothing to show. Polled from
+        another thread; see `ps_of` and `history_of`.
+      environ: of the launcher, including the job's security settings.
       say: takes a line for the user; called from another thread.
     """
 
@@ -55,15 +54,13 @@ class PageProcess:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         process = self._process
         if process is not None:
             if process.stdin is not None:
                 with contextlib.suppress(OSError):
-                    process.stdin.close()  # by which it knows that the job has ended
+                    process.stdin.close()  # tells it that the job has ended
             try:
                 process.wait(LEAVE_S)
             except subprocess.TimeoutExpired:
@@ -82,7 +79,7 @@ class PageProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=self._environ,
-            start_new_session=True,  # Ctrl-C is for the tasks; their end is the end of the page
+            start_new_session=True,  # Ctrl-C is for the tasks; the page ends when they do
         )
         self._process = process
         if self._stop.is_set() and process.stdin is not None:
@@ -93,18 +90,16 @@ class PageProcess:
             if first.startswith("http"):
                 self._say(f"the page of this job is at {first}")
             elif not self._stop.is_set():
-                self._say(f"there is no page of this job: {printable(first, 500) or 'its server ended at once'}")
+                self._say(f"could not serve a page of this job: {printable(first, 500) or 'its server ended at once'}")
             for _ in lines:
-                pass  # whoever prints much must not wait for a reader
+                pass  # a server that prints a lot must not block on a full pipe
 
 
 def ps_of(spec: ClusterSpec, shared: Path | None) -> Callable[[], Sequence[str] | None]:
-    """Finds the first ps of a job, once it listens.
+    """Finds the first ps of a job once it listens.
 
     Args:
-      spec: of the job.
-      shared: as for `history_of`: the page follows the history as well, when there is one. `None` where tasks run
-        elsewhere.
+      shared: as for `history_of`: the page also follows the history, if there is one. `None` if tasks run elsewhere.
     """
     address = spec.address(spec.ps[0])
     target = Address.parse(address, "ps:0")
@@ -120,10 +115,10 @@ def ps_of(spec: ClusterSpec, shared: Path | None) -> Callable[[], Sequence[str] 
 
 
 def history_of(shared: Path) -> Callable[[], Sequence[str] | None]:
-    """Finds the history of a job, once its chief has said where it is.
+    """Finds the history of a job once its chief has recorded where it is.
 
     Args:
-      shared: the directory by which the tasks tell the launcher; see `Run.shared_directory`.
+      shared: the directory that the tasks share with the launcher; see `Run.shared_directory`.
     """
 
     def find() -> Sequence[str] | None:

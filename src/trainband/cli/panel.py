@@ -6,7 +6,6 @@ import contextlib
 import socket
 import threading
 import time
-from types import TracebackType
 from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -20,16 +19,16 @@ from trainband.errors import TrainbandError
 ASK_EVERY_S = 0.5
 ANSWER_S = 1.0
 SILENCE_S = 2.0
-"""Without an answer, until the panel says so: a ps that has ended with its job is no news."""
+"""Silence after which the panel reports it; a ps that ends with its job stays below."""
 BETWEEN_DRAWS_S = 0.05
-"""Lines that come within this time are written together: drawing takes 2 ms, and a task may print much."""
+"""Lines within this time are written together: drawing takes 2 ms, and a task may print a lot."""
 
 MOST_LINES = 2000
-"""That wait to be written. Whoever prints more waits for the terminal, as without a panel."""
+"""Most lines in the queue. A task that prints more waits for the terminal, as without a panel."""
 
 
 class _Raw:
-    """Text that goes to the terminal as it is, with the escape sequences that tasks put into it."""
+    """Text that goes to the terminal unchanged, including the tasks' escape sequences."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -39,14 +38,10 @@ class _Raw:
 
 
 class Panel:
-    """Shows how far a job is, for as long as it is open, below the lines that are written through it.
+    """Shows a job's progress below the lines that are written through it.
 
-    It asks ps:0 as `trainband status` does, in a thread of its own, and nothing that goes wrong there ends or
-    delays the job: while nobody answers, it says whom it waits for.
-
-    Args:
-      task, address: the ps to ask.
-      terminal: where it is shown.
+    A thread asks ps:0, as `trainband status` does. Its failures neither end nor delay the job; while there is no
+    answer, the panel shows which ps it is waiting for.
     """
 
     def __init__(self, task: str, address: str, terminal: TextIO) -> None:
@@ -87,9 +82,7 @@ class Panel:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._wake.set()
         try:
@@ -100,7 +93,7 @@ class Panel:
             self._live.stop()
 
     def _draw(self) -> None:
-        # A terminal that has gone is noticed by whoever writes the next line to it.
+        # If the terminal is gone, the next write of a line notices it.
         with contextlib.suppress(OSError):
             while not self._stop.is_set():
                 self._wake.wait()
@@ -125,9 +118,9 @@ class Panel:
     def _ask(self) -> None:
         if not self._await_listener():
             return
-        # Late and lazily: the tasks want the cores while they start, and need no panel that is loaded by then.
+        # Imported late, because starting tasks need the cores more than the panel does.
+        from trainband.job.reports import progress_of
         from trainband.monitor.inquiry import Inquiry
-        from trainband.strategies.parameter_server_replica import progress_of
         from trainband.train.console import picture
 
         shown: RenderableType = Text()
@@ -146,7 +139,7 @@ class Panel:
                 self._stop.wait(ASK_EVERY_S)
 
     def _await_listener(self) -> bool:
-        """Whether the ps listens; `False` when the panel was closed before it did."""
+        """Waits until the ps listens; `False` if the panel was closed first."""
         address = Address.parse(self._address, self._task)
         while not self._stop.wait(ASK_EVERY_S):
             try:

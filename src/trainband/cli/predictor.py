@@ -1,12 +1,14 @@
-"""`--model program.py:predict` and the options beside it: which function goes out, and what a batch is made of."""
+"""`--model program.py:predict` and its companions: the function, and the shape of a batch."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import numpy as np
@@ -15,26 +17,49 @@ from trainband.errors import DataError, ModelError, YourError
 
 if TYPE_CHECKING:
     from trainband.model.predictor import Predictor
-    from trainband.model.signature import TensorSpec
 
-_MODEL_HELP = "A function predict(params, batch), a trainband.Predictor or a Keras model, in a file or a module."
-model_option = click.option("--model", required=True, metavar="FILE.py:NAME", help=_MODEL_HELP)
-optional_model_option = click.option("--model", metavar="FILE.py:NAME", help=_MODEL_HELP)
-example_option = click.option(
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_example_option = click.option(
     "--example",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A batch as .npy or .npz: to trace the function with, and to compare results on.",
+    help="A batch (.npy or .npz) to trace the function with and to compare results on.",
 )
-input_option = click.option(
+_input_option = click.option(
     "--input",
     "inputs",
     multiple=True,
     metavar="NAME:DTYPE[SHAPE]",
-    help="In place of an example: what a batch is made of, such as images:float32[batch,28,28]. For each input.",
+    help="In place of an example: one input of a batch, such as images:float32[batch,28,28]. Give one for each input.",
 )
-batch_option = click.option(
-    "--batch", type=click.IntRange(min=1), help="Examples in every call.  [default: any number of them]"
+_batch_option = click.option(
+    "--batch", type=click.IntRange(min=1), help="Examples in every call.  [default: any number]"
 )
+
+
+def tracing_options(command: _Command) -> _Command:
+    """Adds the options of `TracingOptions` to a command."""
+    return _example_option(_input_option(_batch_option(command)))
+
+
+@dataclass(frozen=True, slots=True)
+class TracingOptions:
+    """The inputs that a function is traced with."""
+
+    example: Path | None
+    inputs: tuple[str, ...]
+    batch: int | None
+
+    def read(self) -> dict[str, Any]:
+        """Returns the arguments of `Predictor.program`.
+
+        Raises:
+          DataError: the example cannot be read.
+        """
+        from trainband.model.signature import TensorSpec
+
+        inputs = tuple(TensorSpec.parsed(text, "input") for text in self.inputs)
+        return {"example": example_from(self.example), "inputs": inputs, "batch": self.batch}
 
 
 def predictor_from(text: str) -> Predictor:
@@ -42,7 +67,7 @@ def predictor_from(text: str) -> Predictor:
 
     Raises:
       YourError: there is no such file, module or name.
-      ModelError: what it names is none.
+      ModelError: the object is not a predictor, function or Keras model.
     """
     from trainband.model.predictor import Predictor
 
@@ -62,9 +87,7 @@ def predictor_from(text: str) -> Predictor:
 
         return predictor_of(found)
     if not callable(found):
-        raise ModelError(
-            f"--model {text}: {name} is {found!r}, and neither a function nor a Predictor nor a Keras model."
-        )
+        raise ModelError(f"--model {text}: {name} is {found!r}, not a function, a Predictor or a Keras model.")
     return Predictor(found)
 
 
@@ -72,7 +95,7 @@ def example_from(path: Path | None) -> Any:
     """The batch in a file: an array, or a dict of arrays by name; `None` without a file.
 
     Raises:
-      DataError: it is no such file.
+      DataError: it is not such a file.
     """
     if path is None:
         return None
@@ -84,13 +107,6 @@ def example_from(path: Path | None) -> Any:
         return loaded
     with loaded:
         return {name: loaded[name] for name in loaded.files}
-
-
-def inputs_from(texts: tuple[str, ...]) -> tuple[TensorSpec, ...]:
-    """The specs that `--input` gives."""
-    from trainband.model.signature import TensorSpec
-
-    return tuple(TensorSpec.parsed(text, "input") for text in texts)
 
 
 def _imported(where: str) -> Any:

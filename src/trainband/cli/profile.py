@@ -1,4 +1,4 @@
-"""`trainband profile`: some steps of a running job, as a trace."""
+"""`trainband profile`: a trace of some steps of a running job."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from trainband.errors import YourError
 from trainband.monitor.inquiry import Inquiry
 from trainband.monitor.step_recordings import record
 from trainband.monitor.trace import trace_of, write_trace
-from trainband.wire.recording import MOST_STEPS
+from trainband.wire.messages.recording import MOST_STEPS
 
-ADVICE = "Give trainband profile the address of a ps of a job that runs"
+ADVICE = "Give trainband profile the address of a ps of a running job"
 TIMEOUT_S = 5.0
 
 
 @click.command(short_help="Record some steps of a running job as a trace.")
 @click.argument("address", metavar="HOST:PORT")
-@click.option("--steps", type=click.IntRange(1, MOST_STEPS), default=10, show_default=True, help="Of each worker.")
+@click.option("--steps", type=click.IntRange(1, MOST_STEPS), default=10, show_default=True, help="Steps per worker.")
 @click.option(
     "-o",
     "--output",
@@ -28,7 +28,7 @@ TIMEOUT_S = 5.0
     help="The file to write.",
 )
 def profile(address: str, steps: int, output: Path) -> None:
-    """Records the next steps of the job that the ps at HOST:PORT serves, of up to 32 workers.
+    """Records the next steps of the job of the ps at HOST:PORT, for up to 32 workers.
 
     The trace shows on one clock what workers, network and parameter servers did. Open it at https://ui.perfetto.dev or
     in chrome://tracing.
@@ -43,4 +43,4 @@ def profile(address: str, steps: int, output: Path) -> None:
         raise YourError(f"--output {output} cannot be written: {exc.strerror or exc}.") from exc
     recorded = sum(span.name == "step" for one in recordings for span in one.spans)
     whose = f"{len(recordings)} worker{'s' * (len(recordings) != 1)}"
-    click.echo(f"trainband: {recorded} steps of {whose} are in {output}; open it at https://ui.perfetto.dev")
+    click.echo(f"trainband: wrote {recorded} steps of {whose} to {output}; open it at https://ui.perfetto.dev")

@@ -1,4 +1,4 @@
-"""What `trainband run` shows of the tasks: their lines, the live picture, and the failure that ended them."""
+"""The output of `trainband run`: the tasks' lines, the live picture, and the failure that ended the job."""
 
 from __future__ import annotations
 
@@ -16,55 +16,47 @@ from trainband.runtime.formatting import CONTINUED, LINE_PREFIX, WARNING_PREFIX,
 _NOISE = re.compile(
     r"(?!\d*$)(\[Gloo\] Rank |\d+| is connected to | peer ranks\. |Expected number of connected peer ranks is : )+"
 )
-"""What XLA's collectives between CPUs print whenever they connect, from several threads at once: piece by piece."""
+"""Output of XLA's CPU collectives as they connect: several threads print it at once, so it arrives in pieces."""
 _EXCEPTION = re.compile(r"([a-z_]\w*\.)*[A-Z]\w*(: .*)?")
 """The line of a traceback that names the exception."""
 _NOTICE = ("--------------------", "For simplicity, JAX has removed its internal frames ")
-"""How the two lines begin that JAX has Python print below an exception."""
+"""Beginnings of the two lines that JAX adds below an exception."""
 _RESET = "\x1b[0m"
 _DIM = "\x1b[2m"
-# Not red, which terminals keep for errors, nor black, white and grey, which are the ground of some.
+# Not red, which is for errors, nor black, white and grey, which some terminals use as background.
 _COLOURS = tuple(f"\x1b[{code}m" for code in (36, 33, 32, 35, 34, 96, 93, 92, 95, 94))
 
 
 class Output(Protocol):
-    """Where everything goes that `trainband run` shows, a line at a time. `note` is called from any thread."""
+    """Destination of everything that `trainband run` shows, line by line. `note` is called from any thread."""
 
-    def line(self, task: Task, text: str, stream: str = "stdout") -> None:
-        """A line that a task has printed on its `stdout` or `stderr`."""
-        ...
+    def line(self, task: Task, text: str, stream: str = "stdout") -> None: ...
 
     def note(self, text: str) -> None:
-        """What the launcher itself has to say, one line or several."""
+        """Shows a message of the launcher, of one or more lines."""
         ...
 
     def watching(self, spec: ClusterSpec) -> AbstractContextManager[None]:
-        """A context that lasts as long as the tasks, which have been started, run."""
+        """A context that stays open while the started tasks run."""
         ...
 
 
 class StreamOutput:
-    """Writes each line behind its task's name: what tasks write on stderr to stderr, else to stdout.
+    """Writes each line after its task's name: the tasks' stderr to stderr, their stdout to stdout.
 
     So `trainband run train.py >log` keeps what the script prints, as the script alone would. Every line is
     one write that is flushed at once, so that lines stay whole and the two streams keep their order.
-    Where stderr is a terminal, a live picture of the job stands below the lines while the tasks run.
+    If stderr is a terminal, a live picture of the job appears below the lines while the tasks run.
 
     Args:
-      tasks: all the tasks; each gets the colour of its place here.
+      tasks: all the tasks; a task's position determines its colour.
       stdout, stderr: where to write.
-      environ: `NO_COLOR` in it, when not empty, turns colour off (https://no-color.org).
-      quiet: leave out the live picture and what trainband says in the tasks, but for its warnings.
+      environ: `NO_COLOR` in it, if not empty, turns colour off (https://no-color.org).
+      quiet: leave out the live picture and trainband's messages in the tasks, except warnings.
     """
 
     def __init__(
-        self,
-        tasks: Sequence[Task],
-        *,
-        stdout: TextIO,
-        stderr: TextIO,
-        environ: Mapping[str, str],
-        quiet: bool = False,
+        self, tasks: Sequence[Task], *, stdout: TextIO, stderr: TextIO, environ: Mapping[str, str], quiet: bool = False
     ) -> None:
         self._streams = {"stdout": stdout, "stderr": stderr}
         plain = bool(environ.get("NO_COLOR"))
@@ -84,23 +76,23 @@ class StreamOutput:
         if self._quiet and stream == "stderr" and self._is_left_out(task, text):
             return
         if self._coloured[stream]:
-            # The reset at the end is for tasks that colour their own lines and do not finish it.
+            # The final reset is for tasks that colour their lines and do not reset the colour.
             text = f"{self._colours.get(task, '')}[{task}]{_RESET} {text}{_RESET}"
         else:
             text = f"[{task}] {text}"
         self._write(stream, text)
 
     def note(self, text: str) -> None:
-        """Writes the launcher's own words to stderr."""
+        """Writes a message of the launcher to stderr."""
         self._write("stderr", f"{_DIM}{text}{_RESET}" if self._coloured["stderr"] and "\n" not in text else text)
 
     @contextmanager
     def watching(self, spec: ClusterSpec) -> Iterator[None]:
-        """Shows the live picture, where there is a terminal to show it on and a ps to ask."""
+        """Shows the live picture if stderr is a terminal and the job has a ps."""
         if not (self._live and spec.ps):
             yield
             return
-        from trainband.cli.panel import Panel  # the tasks have been started by now, and do not wait for rich
+        from trainband.cli.panel import Panel  # imported late: the tasks do not wait for rich
 
         with Panel(str(spec.ps[0]), spec.address(spec.ps[0]), self._streams["stderr"]) as panel:
             self._above = panel.write
@@ -110,7 +102,7 @@ class StreamOutput:
                 self._above = None
 
     def _is_left_out(self, task: Task, text: str) -> bool:
-        """Whether trainband says this in a task, or goes on with it: `say_on_stderr` indents further lines."""
+        """Whether this is (part of) a message of trainband in a task: `say_on_stderr` indents continuation lines."""
         goes_on = text.startswith(CONTINUED) and task in self._leaves_out
         if goes_on or (text.startswith(LINE_PREFIX) and not text.startswith(WARNING_PREFIX)):
             self._leaves_out.add(task)
@@ -132,12 +124,12 @@ class StreamOutput:
 
 
 def is_noise(line: str) -> bool:
-    """Whether it is what XLA's collectives print as they connect."""
+    """Whether a line is what XLA's collectives print as they connect."""
     return _NOISE.fullmatch(line) is not None
 
 
 def describe_failure(task: Task, reason: str, last_lines: Sequence[str], *, width: int) -> str:
-    """The section that stands at the end when a task has failed: which, how, with which exception, and its last lines.
+    """The final report of a failed task: its name, the reason, the exception, and its last lines.
 
     Args:
       width: of the frame, in characters.
@@ -154,7 +146,7 @@ def describe_failure(task: Task, reason: str, last_lines: Sequence[str], *, widt
 
 
 def _exception(lines: Sequence[str]) -> str | None:
-    """The line that names the exception of the last traceback among these; `None` where there is no traceback."""
+    """The line that names the exception of the last traceback in these lines; `None` without a traceback."""
     frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
     for i in reversed(range(frames[0] + 1 if frames else len(lines), len(lines))):
         if lines[i - 1].startswith("  ") and _EXCEPTION.fullmatch(lines[i]):

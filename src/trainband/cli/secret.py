@@ -15,9 +15,9 @@ from trainband.cluster.resolvers.credentials import SECRET_FILE
 def secret(file: Path) -> None:
     """Write a new secret to FILE, which only you can read.
 
-    Give every task of a job the same one: copy FILE to each machine (over ssh, or as a secret of your platform) and
-    set TRAINBAND_SECRET_FILE to its path. Tasks that do not know it are refused. `trainband run` on one machine makes
-    one by itself.
+    Give every task of a job the same secret: copy FILE to each machine (over ssh, or as a secret of your platform) and
+    set TRAINBAND_SECRET_FILE to its path. Tasks without it are refused. `trainband run` on one machine makes one
+    itself.
     """
     write_secret(file, new_secret())
     click.echo(f"wrote a new secret to {file}; set {SECRET_FILE}={file.absolute()} for every task of the job")

@@ -1,4 +1,4 @@
-"""`trainband status`: who is in a job, and how it goes."""
+"""`trainband status`: the tasks of a job, and its progress."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from rich.text import Text
 
 from trainband.cli.terminal import console_for_people
 from trainband.cli.watch import watch
+from trainband.job.statistics import PsStatus
 from trainband.monitor.inquiry import Inquiry
 from trainband.ps.rules.registry import describe_rule
-from trainband.ps.statistics import PsStatus
 from trainband.runtime.formatting import printable, printable_json, rate, size
-from trainband.wire.messages import UNLIMITED
-from trainband.wire.replication import NOBODY, ReplicaState
+from trainband.wire.messages.calls import UNLIMITED
+from trainband.wire.messages.replication import NOBODY, ReplicaState
 
 WATCH_S = 1.0
 WIDE = 110
-"""Columns of a terminal from which on memory and devices of workers are shown, too."""
+"""Fewest columns of a terminal on which workers' memory and devices are shown."""
 
-ADVICE = "Give trainband status the address of a ps of a job that runs"
+ADVICE = "Give trainband status the address of a ps of a running job"
 
 
 class StatusCommand(click.Command):
-    """Lets the seconds of `--watch` be left out, which click alone would look for in the address that follows."""
+    """Makes the seconds of `--watch` optional; click alone would take the address for them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As `click.Command.parse_args`."""
         following = [*args[1:], ""]
         given = [
             f"--watch={WATCH_S}" if name == "--watch" and not _is_number(value) else name
@@ -48,7 +47,7 @@ class StatusCommand(click.Command):
     "every_s",
     type=click.FloatRange(min=0.1),
     metavar="[SECONDS]",
-    help=f"Show it again every so many seconds, until the job ends.  [default: {WATCH_S:g}]",
+    help=f"Redraw every SECONDS until the job ends.  [default: {WATCH_S:g}]",
 )
 @click.option(
     "--timeout",
@@ -60,9 +59,9 @@ class StatusCommand(click.Command):
 )
 @click.pass_context
 def status(ctx: click.Context, address: str, as_json: bool, every_s: float | None, timeout_s: float) -> None:
-    """Shows the job that the ps at HOST:PORT serves: workers, global step, speed, staleness, placement, bytes."""
+    """Shows the job of the ps at HOST:PORT: workers, global step, speed, staleness, placement, bytes."""
     if as_json and every_s is not None:
-        raise click.UsageError("--watch draws for people: leave it or --json out.", ctx)
+        raise click.UsageError("--watch and --json contradict each other: leave one out.", ctx)
     console = console_for_people()
     try:
         with Inquiry(address, timeout_s, advice=ADVICE) as inquiry:
@@ -77,12 +76,12 @@ def status(ctx: click.Context, address: str, as_json: bool, every_s: float | Non
 
 
 def as_text(answer: PsStatus) -> str:
-    """The status as one JSON object, in which every record is an object with named fields; NaN becomes null."""
+    """The status as one JSON object; every record is an object with named fields, and NaN becomes null."""
     return printable_json(msgspec.json.format(msgspec.json.encode(_named(answer)), indent=2).decode())
 
 
 def _named(value: Any) -> Any:
-    """A record's values by their names, also where it travels as an array."""
+    """A record's values by name, even if it is sent as an array."""
     if isinstance(value, msgspec.Struct):
         return {name: _named(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, tuple | list):
@@ -91,7 +90,7 @@ def _named(value: Any) -> Any:
 
 
 def shown(value: Any) -> Any:
-    """A record whose texts are `printable`, down to the last."""
+    """A record with all its texts made `printable`."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, msgspec.Struct):
@@ -112,11 +111,25 @@ def _is_number(text: str) -> bool:
 
 
 def show(answer: PsStatus, console: Console) -> None:
-    """The status as tables, with nothing in them that a terminal would obey: any worker may have sent any text."""
+    """Prints the status as tables, without control characters: any worker may have sent any text."""
     answer = shown(answer)
+    _show_job(answer, console)
+    console.print(_workers(answer, wide=console.width >= WIDE))
+    _show_warnings(answer, console)
+    variables = _table("variables", "name", "type", "where", right="size")
+    for variable in answer.variables:
+        where = [s.ps if len(variable.slices) == 1 else f"{s.ps}[{s.start}:{s.stop}]" for s in variable.slices]
+        shape = ",".join(map(str, variable.shape))
+        variables.add_row(variable.name, f"{variable.dtype}[{shape}]", ", ".join(where), size(variable.nbytes))
+    console.print(variables)
+
+
+def _show_job(answer: PsStatus, console: Console) -> None:
     of = f" of {answer.last_version:,}" if 0 < answer.last_version < UNLIMITED else ""
     head = Text(answer.task, style="bold")
     head.append(f" at {answer.address}, up {answer.uptime_s:,.0f} s", style="not bold")
+    if answer.trainband:
+        head.append(f", trainband {answer.trainband}", style="not bold")
     console.print(head)
     console.print(
         f"global step {answer.version:,}{of}, {rate(answer.rate)} steps/s, loss "
@@ -142,16 +155,19 @@ def show(answer: PsStatus, console: Console) -> None:
     if answer.waiting_for:
         console.print(f"waiting for {', '.join(answer.waiting_for)}", style="yellow")
 
+
+def _workers(answer: PsStatus, *, wide: bool) -> Table:
     workers = _table("workers", "task", "state", right="pushes steps/s staleness loss dropped")
     for title in ("not\nfinite", "heard\nago"):
         workers.add_column(title, justify="right", no_wrap=True)
     divided = any(worker.share for worker in answer.workers)
     if divided:
         workers.add_column("share", justify="right", no_wrap=True)
-    told = console.width >= WIDE and any(worker.memory_bytes for worker in answer.workers)
+    told = wide and any(worker.memory_bytes for worker in answer.workers)
     if told:
         workers.add_column("memory", justify="right", no_wrap=True)
         workers.add_column("device")
+        workers.add_column("trainband", no_wrap=True)
     workers.add_column("process")
     for worker in answer.workers:
         workers.add_row(
@@ -165,31 +181,30 @@ def show(answer: PsStatus, console: Console) -> None:
             f"{worker.refused:,}",
             f"{worker.heard_s:.1f} s",
             *([f"{worker.share:.0%}"] if divided else []),
-            *([worker.memory, worker.device] if told else []),
+            *([worker.memory, worker.device, worker.version] if told else []),
             f"{worker.pid} on {worker.host}" + (f", {worker.transport}" if worker.transport else ""),
         )
-    console.print(workers)
+    return workers
+
+
+def _show_warnings(answer: PsStatus, console: Console) -> None:
     for worker in answer.workers:
         if worker.non_finite_losses:
             text = f"the loss of {worker.task} was NaN or infinite {worker.non_finite_losses:,} times"
             console.print(text, style="yellow", highlight=False)
         if worker.stalled_s:
-            waits = "others wait for it" if worker.task in answer.waiting_for else "nobody waits for it"
-            text = f"{worker.task} lives, but has pushed nothing for {worker.stalled_s:,.0f} s; {waits}"
+            waits = "others wait for it" if worker.task in answer.waiting_for else "nothing waits for it"
+            text = f"{worker.task} is alive but has pushed nothing for {worker.stalled_s:,.0f} s; {waits}"
+            console.print(text, style="yellow", highlight=False)
+        if worker.version != answer.trainband:
+            text = f"{worker.task} runs trainband {worker.version or 'of an unknown version'}"
             console.print(text, style="yellow", highlight=False)
         if worker.failure:
             console.print(f"{worker.task} failed: {worker.failure}", style="red", highlight=False)
 
-    variables = _table("variables", "name", "type", "where", right="size")
-    for variable in answer.variables:
-        where = [s.ps if len(variable.slices) == 1 else f"{s.ps}[{s.start}:{s.stop}]" for s in variable.slices]
-        shape = ",".join(map(str, variable.shape))
-        variables.add_row(variable.name, f"{variable.dtype}[{shape}]", ", ".join(where), size(variable.nbytes))
-    console.print(variables)
-
 
 def _held(replica: ReplicaState) -> str:
-    """Who holds a shard, and what there is of it on this ps."""
+    """Which ps holds a shard, and this ps's role in it."""
     term = replica.term
     if replica.role != "primary":
         return f"shard {replica.shard}: {replica.role} of ps:{term.primary}, at version {replica.version:,}"
@@ -200,7 +215,7 @@ def _held(replica: ReplicaState) -> str:
 
 
 def _table(title: str, *left: str, right: str) -> Table:
-    """A table that stays readable on a terminal of 80 columns: no lines, and only the longest texts fold."""
+    """A table that is readable on a terminal of 80 columns: no lines, and only the longest texts fold."""
     table = Table(
         title=title, title_justify="left", title_style="bold", box=None, header_style="dim", padding=(0, 1, 0, 0)
     )

@@ -1,4 +1,4 @@
-"""TaskLogs: what each task of a job prints, in a file of its own."""
+"""The output of each task of a job, in its own file."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 from trainband.cluster.task import Task
 from trainband.errors import YourError
+from trainband.runtime.regular_files import append_regular
 
 MOST_BYTES = 64 << 20
-"""Of one file. A longer one becomes `worker-1.log.1`, in place of the one before, and another begins."""
+"""Most bytes of a file. It is then renamed to `worker-1.log.1`, replacing the previous one."""
 _OPEN_FILES = 32
 
 
@@ -23,16 +23,14 @@ def _now() -> datetime:
 
 
 class TaskLogs:
-    """Appends every line of each task to `worker-1.log` and the like in a directory, from both of its streams.
+    """Appends every line of each task's stdout and stderr to a file such as `worker-1.log`.
 
-    Each start of a task is marked by a line that begins with `--- `. A file that cannot be written any more is said
-    once, and left alone: the training goes on.
+    A line that begins with `--- ` marks each start of a task. If a file can no longer be written, one warning says so,
+    and training continues.
 
     Args:
-      directory: made where it is not there.
-      note: told what is wrong.
+      directory: made if it does not exist.
       most_bytes: see `MOST_BYTES`.
-      now: what time it is.
 
     Raises:
       YourError: the directory cannot be made or written.
@@ -55,9 +53,9 @@ class TaskLogs:
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
-            raise YourError(f"--log-dir {directory}: it cannot be made ({exc.strerror}).") from None
+            raise YourError(f"--log-dir {directory} cannot be made ({exc.strerror}).") from None
         if not os.access(directory, os.W_OK | os.X_OK):
-            raise YourError(f"--log-dir {directory}: this user may not write there.")
+            raise YourError(f"--log-dir {directory} cannot be written by this user.")
 
     def path(self, task: Task) -> Path:
         """The file of a task."""
@@ -65,7 +63,7 @@ class TaskLogs:
 
     def started(self, task: Task) -> None:
         """Marks that a task has been started."""
-        self.line(task, f"--- {self._now():%Y-%m-%dT%H:%M:%SZ} {task} is started")
+        self.line(task, f"--- {self._now():%Y-%m-%dT%H:%M:%SZ} {task} started")
 
     def line(self, task: Task, text: str) -> None:
         """Appends a line."""
@@ -79,14 +77,14 @@ class TaskLogs:
                 self.path(task).replace(self.path(task).with_suffix(".log.1"))
         except OSError as exc:
             self._given_up.add(task)
-            self._note(f"WARNING: {self.path(task)} cannot be written any more ({exc.strerror}); {task} runs on")
+            self._note(f"WARNING: {self.path(task)} can no longer be written ({exc.strerror}); {task} keeps running")
 
     def _file(self, task: Task) -> BinaryIO:
         file = self._open.get(task)
         if file is None:
             if len(self._open) >= _OPEN_FILES:
                 self._open.popitem(last=False)[1].close()
-            file = self._open[task] = self.path(task).open("ab", buffering=0)
+            file = self._open[task] = append_regular(self.path(task))
         self._open.move_to_end(task)
         return file
 
@@ -98,7 +96,5 @@ class TaskLogs:
     def __enter__(self) -> TaskLogs:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -1,4 +1,4 @@
-"""What `trainband run --tensorflow` makes of its arguments and of the script."""
+"""`trainband run --tensorflow`: its arguments, and the tasks that the script needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 
 def with_version(args: list[str]) -> list[str]:
-    """The arguments with `--tensorflow=2` for `--tensorflow 2`, and `--tensorflow=auto` where no version follows."""
+    """The arguments with `--tensorflow=2` for `--tensorflow 2`, and `--tensorflow=auto` if no version follows."""
     if "--tensorflow" not in args:
         return args
     at = args.index("--tensorflow")
@@ -21,14 +21,20 @@ def with_version(args: list[str]) -> list[str]:
 
 
 def for_strategy(ctx: click.Context, script: str, *, ps: int, chief: bool) -> tuple[int, bool]:
-    """The numbers of ps and chiefs for a script of TensorFlow, where nobody has said them."""
+    """The default numbers of ps and chiefs for a TensorFlow script."""
     from trainband.compat.wanted_tasks import wanted_tasks
 
     wanted = wanted_tasks(Path(script).read_text(encoding="utf-8", errors="replace"))
     if wanted.chief and ps and ctx.get_parameter_source("chief") is ParameterSource.DEFAULT:
-        click.echo(f"trainband: a chief beside the workers, for {wanted.strategy} (--chief)", err=True)
+        click.echo(f"trainband: adding a chief, which {wanted.strategy} needs (--chief)", err=True)
         chief = True
+    elif wanted.strategy and wanted.ps and ps and not chief:
+        click.echo(
+            f"trainband: no chief, because {wanted.strategy} is only one of several strategies in {script}; "
+            "if this run uses it, add --chief",
+            err=True,
+        )
     if not wanted.ps and ctx.get_parameter_source("ps") is ParameterSource.DEFAULT:
-        click.echo(f"trainband: no ps, for {wanted.strategy} has no use for one (--ps 0)", err=True)
+        click.echo(f"trainband: no ps, because {wanted.strategy} uses none (--ps 0)", err=True)
         ps = 0
     return ps, chief

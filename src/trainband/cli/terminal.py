@@ -13,9 +13,9 @@ from trainband.runtime.overrides import override
 
 
 class PlainConsole(Console):
-    """Prints every text as it is: `[red]` and `:smile:` in a name are no markup, and control characters are shown.
+    """Prints text literally: `[red]` and `:smile:` are not markup, and control characters are escaped.
 
-    Every text that rich makes of a string, be it a line or a cell of a table, passes through `render_str`.
+    Every string that rich renders, in a line or in a table's cell, passes through `render_str`.
     """
 
     @override
@@ -24,6 +24,6 @@ class PlainConsole(Console):
 
 
 def console_for_people() -> Console:
-    """For tables and lines; a file or a pipe has no width that lines would have to be broken for."""
+    """A console for tables and lines; wide enough not to wrap lines in a file or a pipe."""
     width = None if sys.stdout.isatty() else 160
     return PlainConsole(width=width, markup=False, emoji=False, highlight=False)

@@ -1,4 +1,4 @@
-"""`trainband top`: a running job in the terminal, like top."""
+"""`trainband top`: shows a running job in the terminal, like top."""
 
 from __future__ import annotations
 
@@ -18,34 +18,23 @@ from rich.live import Live
 
 from trainband.errors import YourError
 from trainband.monitor.collector import Collector
-from trainband.monitor.feed import Feed
 from trainband.monitor.inquiry import Inquiry
+from trainband.monitor.live_feed import LiveFeed
 from trainband.monitor.terminal import View, pressed, screen
 
-ADVICE = "Give trainband top the address of a ps of a job that runs"
+ADVICE = "Give trainband top the address of a ps of a running job"
 TIMEOUT_S = 5.0
 ESCAPE_S = 0.05
-"""Within which the rest of a key's escape sequence comes; Esc alone has none."""
+"""Longest wait for the rest of a key's escape sequence; Esc alone has none."""
 DRAW_EVERY_S = 1.0
 
 _SEQUENCES = {
-    "[A": "up",
-    "[B": "down",
-    "[C": "right",
-    "[D": "left",
-    "OA": "up",
-    "OB": "down",
-    "OC": "right",
-    "OD": "left",
-    "[5~": "pageup",
-    "[6~": "pagedown",
-    "[H": "home",
-    "[F": "end",
-    "OH": "home",
-    "OF": "end",
-    "[1~": "home",
-    "[4~": "end",
-    "[Z": "tab",
+    **{
+        lead + letter: key
+        for letter, key in zip("ABCDHF", ("up", "down", "right", "left", "home", "end"), strict=True)
+        for lead in "[O"
+    },
+    **{"[1~": "home", "[4~": "end", "[5~": "pageup", "[6~": "pagedown", "[Z": "tab"},
 }
 _CHARACTERS = {"\t": "tab", "\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace", "\x03": "q"}
 
@@ -54,20 +43,20 @@ _CHARACTERS = {"\t": "tab", "\r": "enter", "\n": "enter", "\x7f": "backspace", "
 @click.argument("address", metavar="HOST:PORT")
 @click.pass_context
 def top(ctx: click.Context, address: str) -> None:
-    """Shows the job that the ps at HOST:PORT serves, and goes on until q.
+    """Shows the job of the ps at HOST:PORT until q is pressed.
 
-    Arrows left and right choose what workers are sorted by, r turns that around, / filters, Tab goes from the workers
-    to the parameter servers and to what has happened.
+    Left and right choose the column that workers are sorted by, r reverses the order, / filters, and Tab switches
+    between workers, parameter servers and events.
     """
     console = Console()
     if not (sys.stdin.isatty() and console.is_terminal):
         raise YourError(
-            "trainband top needs a terminal. trainband status --watch writes to a pipe or a file, too, and trainband "
-            "status --json is for programs."
+            "trainband top needs a terminal. For a pipe or a file, use trainband status --watch; for programs, "
+            "trainband status --json."
         )
     with Inquiry(address, TIMEOUT_S, advice=ADVICE) as inquiry:
         inquiry.ask()
-    feed = Feed(address)
+    feed = LiveFeed(address)
     try:
         with Collector(address, feed), _keys() as keyboard:
             _show(feed, console, keyboard)
@@ -75,13 +64,13 @@ def top(ctx: click.Context, address: str) -> None:
         ctx.exit(128 + signal.SIGINT)
 
 
-def _show(feed: Feed, console: Console, keyboard: int) -> None:
-    """Draws on news and on keys, until one of these ends it."""
+def _show(feed: LiveFeed, console: Console, keyboard: int) -> None:
+    """Redraws on news and on keys until the view ends."""
     read, write = os.pipe()
     os.set_blocking(write, False)
 
     def tell() -> None:
-        with contextlib.suppress(BlockingIOError):  # it has been woken already
+        with contextlib.suppress(BlockingIOError):  # it is already awake
             os.write(write, b".")
 
     view, end = View(), feed.listen(tell)
@@ -106,7 +95,7 @@ def _show(feed: Feed, console: Console, keyboard: int) -> None:
 
 
 def keys_in(text: str) -> Iterator[str]:
-    """The keys whose characters and escape sequences these are, by the names that `pressed` knows."""
+    """The keys in typed characters and escape sequences, by the names that `pressed` takes."""
     place = 0
     while place < len(text):
         character = text[place]
@@ -120,14 +109,14 @@ def keys_in(text: str) -> Iterator[str]:
             yield _SEQUENCES[sequence]
         elif place == len(text):
             yield "escape"
-        else:  # a key that nothing is bound to
+        else:  # an unbound key
             while place < len(text) and not text[place].isalpha() and text[place] != "~":
                 place += 1
             place += 1
 
 
 def _read(keyboard: int) -> str:
-    """What has been typed; the terminal's end counts as q."""
+    """Reads typed characters; the end of the terminal counts as q."""
     data = os.read(keyboard, 1024)
     if not data:
         return "q"
@@ -138,7 +127,7 @@ def _read(keyboard: int) -> str:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[int]:
-    """The keyboard, key by key and without echo; as it was afterwards."""
+    """The keyboard, unbuffered and without echo; restored afterwards."""
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
     main = threading.current_thread() is threading.main_thread()

@@ -1,4 +1,4 @@
-"""`trainband status --watch`: a job's status, drawn again and again until the job ends."""
+"""`trainband status --watch`: redraws a job's status until the job ends."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.text import Text
 
 from trainband.errors import PeerError
-from trainband.ps.statistics import PsStatus
+from trainband.job.statistics import PsStatus
 from trainband.runtime import Clock
 from trainband.runtime.formatting import printable
 
 GONE_S = 10.0
-"""Without an answer after which the ps counts as gone; one that is restarted answers again before that."""
+"""Silence after which the ps counts as gone; a restarted one answers sooner."""
 SLOW_S = 1.0
-"""So much slower than it was may a job go on while nobody looks."""
+"""Seconds of slack when the step of a silent job is extrapolated from its last rate."""
 _HOME, _TO_LINE_END, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
@@ -29,12 +29,10 @@ def watch(
     clock: Clock = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Shows the status until the job ends. The last picture stays, above a line that says so.
+    """Shows the status until the job ends, then leaves the last picture above a line that says so.
 
     Args:
-      ask: a ps for its status.
-      show: prints a status.
-      console: a terminal is drawn over; anything else gets one picture after the other.
+      console: a terminal is redrawn; anything else gets one picture after another.
       every_s: seconds between two questions.
 
     Raises:
@@ -59,7 +57,7 @@ def watch(
 
 
 def _is_complete(status: PsStatus, silent_s: float) -> bool:
-    """Whether a job that was so far, so many seconds ago, has made all its updates by now."""
+    """Whether a job silent for `silent_s` has probably made all its updates by now."""
     reached = status.version + status.rate * max(0.0, silent_s - SLOW_S)
     return 0 < status.last_version <= reached
 
@@ -91,6 +89,6 @@ def _draw(
     else:
         lines = text.splitlines()
         if not last:
-            lines = lines[: max(1, console.size.height - 1)]  # a terminal that scrolls cannot be drawn over
+            lines = lines[: max(1, console.size.height - 1)]  # after scrolling, redrawing would miss
         console.file.write(_HOME + "".join(f"{line}{_TO_LINE_END}\n" for line in lines) + _BELOW)
     console.file.flush()

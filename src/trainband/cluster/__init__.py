@@ -1,4 +1,4 @@
-"""The tasks of a job: which ones there are, their addresses, and which of them this process is."""
+"""The tasks of a job, their addresses, and which of them this process is."""
 
 from __future__ import annotations
 

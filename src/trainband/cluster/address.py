@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from dataclasses import dataclass
 
 from trainband.errors import ClusterError
+from trainband.runtime.hosts import is_loopback, with_port
 
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -23,20 +25,17 @@ class Address:
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return with_port(self.host, self.port)
 
     @property
     def machine(self) -> str:
-        """The host, with the same answer for every name of the loopback interface."""
+        """The host, the same for every name of the loopback interface."""
         return "localhost" if self.host in _LOOPBACK_NAMES else self.host
 
     @property
     def is_loopback(self) -> bool:
         """Whether the host means every machine itself: `localhost`, `::1` and 127.0.0.0/8."""
-        try:
-            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False  # a name
+        return is_loopback(self.host)
 
     @classmethod
     def parse(cls, text: object, field: str) -> Address:
@@ -46,7 +45,7 @@ class Address:
           field: where the address was given, for the message.
 
         Raises:
-          ClusterError: it is no such text.
+          ClusterError: it has another form.
         """
         if not isinstance(text, str):
             raise ClusterError(f"{field}: an address is a string host:port, got {text!r}.")
@@ -63,14 +62,24 @@ class Address:
         return cls(_read_host(host, where), int(port))
 
 
+def resolves_to_loopback(address: str) -> bool:
+    """Whether the addresses of the host make a server at `host:port` reachable from this machine only."""
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError:
+        return False
+    return all(is_loopback(str(where[0]).partition("%")[0]) for *_, where in found)
+
+
 def _read_host(host: str, where: str) -> str:
     if host.startswith("[") and host.endswith("]"):
         try:
             return str(ipaddress.IPv6Address(host[1:-1])).lower()
         except ValueError as exc:
-            raise ClusterError(f"{where}: {host} is no IPv6 address ({exc}).") from None
+            raise ClusterError(f"{where}: {host} is not an IPv6 address ({exc}).") from None
     if ":" in host:
-        raise ClusterError(f"{where}: an IPv6 address stands in brackets, such as [2001:db8::7]:2222.")
+        raise ClusterError(f"{where}: write an IPv6 address in brackets, such as [2001:db8::7]:2222.")
     if any(character.isspace() or character in "[]/@,?#" for character in host) or not host.isprintable():
-        raise ClusterError(f"{where}: {host!r} is no host name.")
+        raise ClusterError(f"{where}: {host!r} is not a host name.")
     return host.lower()

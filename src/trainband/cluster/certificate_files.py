@@ -1,8 +1,8 @@
 """A directory of certificates, as `trainband certs` makes it and tasks read it.
 
-It holds `ca.pem`, the authority's certificate, which every machine needs; for each task `NAME.pem` and `NAME.key`
-(`worker-0.pem`), which only its own machine needs; `revoked`, the serial numbers of the certificates that count no
-more; and on the machine that issues them, and on no other, `ca.key`.
+It contains `ca.pem`, the authority's certificate, which every machine needs; for each task `NAME.pem` and `NAME.key`
+(`worker-0.pem`), which only its own machine needs; `revoked`, the serial numbers of revoked certificates; and, only on
+the machine that issues them, `ca.key`.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from trainband.runtime.regular_files import read_regular
 AUTHORITY = "ca"
 REVOKED = "revoked"
 PS_NAME = "ps.trainband.internal"
-"""A DNS name in the certificate of every ps, whatever its host is called: it says that it is one."""
+"""A DNS name in the certificate of every ps, whatever its host: it marks the owner as a ps."""
 SCHEME = "trainband"
-"""Of the URIs by which certificates name their owners."""
+"""Of the URIs with which certificates name their owners."""
 _MOST_BYTES = 1 << 20
 _SERIAL = re.compile(r"[0-9a-f]{1,40}")
 
 
 def file_name(identity: str) -> str:
-    """The name of an identity's files, without the ending: `worker-0` for `worker:0`."""
+    """Returns the name of an identity's files without the ending: `worker-0` for `worker:0`."""
     return identity.replace(":", "-")
 
 
 def uri_of(identity: str, serial: int) -> str:
-    """The URI by which a certificate names its owner, and itself: `trainband://worker/0?serial=1f`."""
+    """Returns the URI that names a certificate's owner and the certificate: `trainband://worker/0?serial=1f`."""
     return f"{SCHEME}://{identity.replace(':', '/')}?serial={serial:x}"
 
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """What a certificate says of its owner."""
+    """A certificate's claim about its owner."""
 
     identity: Identity
     serial: str
 
 
 def read_uri(uri: str) -> Certified:
-    """What `uri_of` has written.
+    """Reads a URI written by `uri_of`.
 
     Raises:
-      ClusterError: it is no such URI.
+      ClusterError: the URI has another form.
     """
     try:
         parts = urlsplit(uri)
@@ -59,7 +59,7 @@ def read_uri(uri: str) -> Certified:
         return Certified(Identity(":".join(filter(None, (parts.netloc, parts.path.strip("/"))))), serial)
     except ValueError:  # a ClusterError, too
         raise ClusterError(
-            f"the certificate names its owner {uri[:100]!r}, which `trainband certs` does not."
+            f"the certificate names its owner {uri[:100]!r}; `trainband certs` did not issue it."
         ) from None
 
 
@@ -68,8 +68,8 @@ class CertificateFiles:
     """The files of one task.
 
     Attributes:
-      directory: where they lie.
-      name: whose certificate it is.
+      directory: where they are.
+      name: the certificate's owner.
     """
 
     directory: Path
@@ -77,15 +77,17 @@ class CertificateFiles:
 
     @staticmethod
     def find(directory: Path, identity: Identity) -> CertificateFiles:
-        """Those of a task: its own, or those of all tasks of its job.
+        """Finds a task's own files, or those of all tasks of its job; for an observer, any, because every task may
+        observe.
 
         Raises:
           ClusterError: there are none, or they cannot be read.
         """
-        for name in (file_name(identity.name), identity.job, *(["admin"] if identity.job == "observer" else [])):
+        others = sorted(path.stem for path in directory.glob("*.key")) if identity.job == "observer" else ()
+        for name in (file_name(identity.name), identity.job, *(name for name in others if name != AUTHORITY)):
             if (directory / f"{name}.pem").is_file():
                 files = CertificateFiles(directory, name)
-                files.authority, files.certificate, files.key  # noqa: B018 - so that a fault shows now
+                files.authority, files.certificate, files.key  # noqa: B018 - so that an error shows now
                 return files
         raise ClusterError(
             f"{directory} has no certificate for {identity.name}: there is no {file_name(identity.name)}.pem. Make one "
@@ -124,7 +126,10 @@ class CertificateFiles:
 
 
 class Revocations:
-    """The serial numbers in the file `revoked` of a directory, read again whenever it has changed."""
+    """The serial numbers in the file `revoked` of a directory, read again whenever it has changed.
+
+    A revoked number stays revoked for the life of the process, even while the file is being replaced.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / REVOKED
@@ -135,11 +140,11 @@ class Revocations:
         try:
             found = self._path.stat()
         except FileNotFoundError:
-            return False
+            return serial in self._serials
         seen = found.st_mtime_ns, found.st_size
         if seen != self._seen:
             lines = _read(self._path).decode("ascii", "replace").splitlines()
-            self._serials = frozenset(line.split("#")[0].strip() for line in lines)
+            self._serials |= {line.split("#")[0].strip() for line in lines}
             self._seen = seen
         return serial in self._serials
 
@@ -147,7 +152,7 @@ class Revocations:
 def _read(path: Path, *, private: bool = False) -> bytes:
     try:
         if private and path.stat().st_mode & stat.S_IROTH:
-            raise ClusterError(f"{path} holds a private key that every user of this machine can read: chmod 600 it.")
+            raise ClusterError(f"{path} is a private key that every user of this machine can read; chmod 600 it.")
         return read_regular(path, _MOST_BYTES)
     except OSError as exc:
         raise ClusterError(f"{path} cannot be read: {exc.strerror}.") from None

@@ -1,13 +1,12 @@
 """A private certificate authority for the tasks of a job: `trainband certs`.
 
-The keys are those of NIST's curve P-256, the certificates' purposes and names as RFC 5280 wants them. Needs the package
-`cryptography` (`pip install 'trainband[tls]'`); whoever only uses certificates does not.
+The keys are on NIST's curve P-256; the certificates' purposes and names follow RFC 5280. Needs the package
+`cryptography` (`pip install 'trainband[tls]'`); using certificates does not.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,12 +16,12 @@ from typing import Any
 from trainband.cluster.certificate_files import AUTHORITY, PS_NAME, REVOKED, file_name, read_uri, uri_of
 from trainband.cluster.identity import Identity
 from trainband.errors import ClusterError, YourError
-from trainband.runtime.regular_files import read_regular
+from trainband.runtime.regular_files import append_regular, read_regular, replacing
 
 AUTHORITY_DAYS = 3650
 TASK_DAYS = 90
 _EARLY = timedelta(minutes=5)
-"""Clocks differ: a certificate is valid a little before it is made."""
+"""How long before its creation a certificate is valid, because clocks differ."""
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -38,7 +37,7 @@ class Issued:
 
     @property
     def expired(self) -> bool:
-        """Whether it counts no more by its date."""
+        """Whether its end date has passed."""
         return self.expires < datetime.now(UTC)
 
 
@@ -54,16 +53,16 @@ def make_authority(directory: Path, *, days: int = AUTHORITY_DAYS) -> None:
     """Makes a new authority in a directory: `ca.pem` and `ca.key`.
 
     Raises:
-      ClusterError: there is one already, or the directory cannot be written to.
+      ClusterError: there already is one, or the directory is not writable.
       YourError: `cryptography` is not installed.
     """
     x509 = _x509()
     if (directory / f"{AUTHORITY}.key").exists() or (directory / f"{AUTHORITY}.pem").exists():
-        raise ClusterError(f"{directory} has an authority already; every certificate that it has issued depends on it.")
+        raise ClusterError(f"{directory} already has an authority; every certificate that it has issued depends on it.")
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as exc:
-        raise ClusterError(f"{directory} cannot be made: {exc.strerror}.") from None
+        raise ClusterError(f"{directory} cannot be created: {exc.strerror}.") from None
     key = _new_key()
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "trainband job authority")])
     now = datetime.now(UTC)
@@ -83,16 +82,16 @@ def make_authority(directory: Path, *, days: int = AUTHORITY_DAYS) -> None:
 
 
 def issue(directory: Path, name: str, hosts: Sequence[str] = (), *, days: float = TASK_DAYS) -> Path:
-    """Issues a certificate to a task, or a new one in place of its last; returns its path.
+    """Issues a certificate to a task, replacing its last; returns its path.
 
     Args:
       directory: with the authority.
       name: whose: `ps:0`, `worker:1`, `observer`, `admin`, or `worker` for any worker.
-      hosts: under which names and addresses a ps is reached; where there are none, any.
+      hosts: the names and addresses at which a ps is reached; any when empty.
       days: until it expires.
 
     Raises:
-      ClusterError: there is no authority, or the name or a host is none.
+      ClusterError: there is no authority, or the name or a host is invalid.
       YourError: `cryptography` is not installed.
     """
     x509 = _x509()
@@ -102,7 +101,7 @@ def issue(directory: Path, name: str, hosts: Sequence[str] = (), *, days: float 
     authority = x509.load_pem_x509_certificate(_bytes(directory / f"{AUTHORITY}.pem"))
     authority_key: Any = serialization.load_pem_private_key(_bytes(directory / f"{AUTHORITY}.key"), None)
     serial = x509.random_serial_number()
-    # The first is what gRPC takes for the name of its owner.
+    # gRPC uses the first one as the name of the owner.
     names: list[Any] = [x509.UniformResourceIdentifier(uri_of(identity.name, serial))]
     if identity.job == "ps":
         names.append(x509.DNSName(PS_NAME))
@@ -127,22 +126,22 @@ def issue(directory: Path, name: str, hosts: Sequence[str] = (), *, days: float 
 
 
 def revoke(directory: Path, name: str) -> str:
-    """Revokes the certificate of a task, by its file in the directory; returns its serial number.
+    """Revokes the certificate of a task, read from the directory; returns its serial number.
 
-    Tasks take notice when the file `revoked` has been copied to their directories.
+    Tasks notice when the file `revoked` has been copied to their directories.
 
     Raises:
       ClusterError: there is no certificate of that name.
       YourError: `cryptography` is not installed.
     """
     found = _issued(directory, directory / f"{file_name(Identity(name).name)}.pem", frozenset())
-    with (directory / REVOKED).open("a", encoding="ascii") as file:
-        file.write(f"{found.serial}  # {found.name}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC\n")
+    with append_regular(directory / REVOKED) as file:
+        file.write(f"{found.serial}  # {found.name}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC\n".encode("ascii"))
     return found.serial
 
 
 def listing(directory: Path) -> list[Issued]:
-    """The certificates in a directory, but for the authority's.
+    """Returns the certificates in a directory except the authority's.
 
     Raises:
       ClusterError: the directory, or a certificate in it, cannot be read.
@@ -163,7 +162,7 @@ def _issued(directory: Path, path: Path, revoked: frozenset[str]) -> Issued:
         certificate = x509.load_pem_x509_certificate(_bytes(path))
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound) as exc:
-        raise ClusterError(f"{path} is no certificate of `trainband certs`: {exc}.") from None
+        raise ClusterError(f"{path} is not a certificate of `trainband certs`: {exc}.") from None
     owner = read_uri(next(iter(names.get_values_for_type(x509.UniformResourceIdentifier)), ""))
     hosts = [host for host in names.get_values_for_type(x509.DNSName) if host != PS_NAME]
     hosts += [str(address) for address in names.get_values_for_type(x509.IPAddress)]
@@ -180,7 +179,7 @@ def _host(x509: Any, host: str) -> Any:
     try:
         return x509.DNSName(host)
     except ValueError:
-        raise ClusterError(f"{host!r} is no name of a host, and no address.") from None
+        raise ClusterError(f"{host!r} is not a host name or an address.") from None
 
 
 def _new_key() -> Any:
@@ -219,7 +218,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _write(directory: Path, name: str, certificate: Any, key: Any, *, replace: bool) -> Path:
-    """Writes a certificate and its key; the key first, and each whole or not at all."""
+    """Writes a certificate and its key: the key first, each atomically."""
     from cryptography.hazmat.primitives import serialization
 
     private = key.private_bytes(
@@ -228,16 +227,9 @@ def _write(directory: Path, name: str, certificate: Any, key: Any, *, replace: b
     public = certificate.public_bytes(serialization.Encoding.PEM)
     for ending, mode, data in (("key", 0o600, private), ("pem", 0o644, public)):
         path = directory / f"{name}.{ending}"
-        new = directory / f".{name}.{ending}.new"
         try:
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-            with os.fdopen(descriptor, "wb") as file:
+            with replacing(path, mode=mode, replace=replace) as file:
                 file.write(data)
-            if replace:
-                new.replace(path)
-            else:
-                os.link(new, path)
-                new.unlink()
         except OSError as exc:
             raise ClusterError(f"{path} cannot be written: {exc.strerror}.") from None
     return directory / f"{name}.pem"

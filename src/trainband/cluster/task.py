@@ -13,7 +13,7 @@ _FORMER_NAMES = {"master": "chief", "parameter_server": "ps", "workers": "worker
 
 
 def check_job(job: object, field: str) -> str:
-    """Returns `job` when it is one of the four.
+    """Returns `job` if it is one of the four.
 
     Args:
       field: where the name was given, for the message.
@@ -24,11 +24,11 @@ def check_job(job: object, field: str) -> str:
     if isinstance(job, str) and job in JOBS:
         return job
     hint = f" ({job!r} is called {_FORMER_NAMES[job]!r} here)" if isinstance(job, str) and job in _FORMER_NAMES else ""
-    raise ClusterError(f"{field}: {_shortened(job)} is no job; the jobs are {', '.join(JOBS)}{hint}.")
+    raise ClusterError(f"{field}: {_shortened(job)} is not a job; the jobs are {', '.join(JOBS)}{hint}.")
 
 
 def check_index(index: object, field: str) -> int:
-    """Returns a task's index, given as an integer or, as JSON keys and text templates write it, in digits.
+    """Returns a task's index, given as an integer or as a string of digits, as in JSON keys and text templates.
 
     Args:
       field: where the index was given, for the message.
@@ -38,30 +38,30 @@ def check_index(index: object, field: str) -> int:
     """
     if isinstance(index, str) and index.isascii() and index.isdigit() and len(index) < 10:
         return int(index)
-    # A bool is an int to Python, and the index True is surely a mistake.
+    # A bool is an int in Python, but the index True is surely a mistake.
     if isinstance(index, int) and not isinstance(index, bool) and 0 <= index < 10**9:
         return index
-    raise ClusterError(f"{field} must be an integer of 0 or more, of 9 digits at most, got {_shortened(index)}.")
+    raise ClusterError(f"{field} must be an integer of 0 or more with at most 9 digits, got {_shortened(index)}.")
 
 
 def _shortened(value: object) -> str:
     try:
         text = repr(value)
-    except ValueError:  # an integer of too many digits
+    except ValueError:  # an integer with too many digits
         return "a larger one"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A process of a cluster, written `worker:1`.
+    """A process in a cluster, written `worker:1`.
 
     Attributes:
       job: one of `JOBS`.
       index: its number in the job, from 0.
 
     Raises:
-      ClusterError: the job is none of the four or the index is no natural number.
+      ClusterError: the job is not one of the four, or the index is not a natural number.
     """
 
     job: str
@@ -79,14 +79,14 @@ class Task:
         """Reads what `str` writes.
 
         Raises:
-          ClusterError: it does not read `job:index`.
+          ClusterError: it does not have the form `job:index`.
         """
         job, colon, index = text.partition(":")
         if not (colon and index.isascii() and index.isdigit()):
-            raise ClusterError(f"{text!r} is no task; a task is written job:index, such as worker:1.")
+            raise ClusterError(f"{text!r} is not a task; write job:index, such as worker:1.")
         return cls(check_job(job, repr(text)), check_index(index, f"the index of {text!r}"))
 
     @property
     def trains(self) -> bool:
-        """Whether it computes gradients: the tasks of the jobs `chief` and `worker` do."""
+        """Whether it computes gradients, as the tasks of the jobs `chief` and `worker` do."""
         return self.job in ("chief", "worker")

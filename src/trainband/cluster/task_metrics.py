@@ -1,13 +1,13 @@
-"""The metrics of this process: what its parts publish, served to Prometheus where the environment asks for it.
+"""The metrics that parts of this process publish, served to Prometheus if the environment requests it.
 
-A process has one page, whatever it runs: two trainers of a script, or a ps and a worker of a test, are on it together.
-Nothing is collected before somebody asks.
+A process has one page, whatever it runs: two trainers of a script, or a ps and a worker of a test, share it.
+Metrics are collected only when the page is requested.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from trainband.cluster.cluster import Cluster
@@ -17,19 +17,18 @@ from trainband.runtime.metrics_server import MetricsServer
 from trainband.runtime.process_metrics import process_families
 from trainband.runtime.waiting import Say
 
-Source: TypeAlias = Callable[[], list[Metric]]
-"""Makes metrics of frozen statistics; called in a thread of the server."""
+Source: TypeAlias = Callable[[], Iterable[Metric]]
+"""Makes metrics from frozen statistics; called in a server thread."""
 
 ALONE = "local"
-"""The name of a process that stands alone, as in `Member.task`."""
+"""The name of a standalone process, as in `Member.task`."""
 
 
 class TaskMetrics:
-    """The page of one process, which begins when the first of its parts publishes something.
+    """The metrics page of one process, created when its first part publishes something.
 
     Args:
-      task: whose it is.
-      server: makes what serves a page.
+      server: makes the server of a page.
     """
 
     def __init__(self, task: str, server: Callable[[Callable[[], str]], MetricsServer]) -> None:
@@ -39,18 +38,18 @@ class TaskMetrics:
         self.server = server(self.page)
 
     def page(self) -> str:
-        """All metrics as they are now."""
+        """Returns the current values of all metrics."""
         with self._lock:
             sources = list(self._sources)
         return exposition(self._collected(sources))
 
     def _collected(self, sources: list[Source]) -> Iterator[Metric]:
-        yield from process_families((("task", self._task),))
+        yield from process_families(self._task)
         for source in sources:
             yield from source()
 
     def add(self, source: Source) -> Callable[[], None]:
-        """Puts what a source tells on the page; returns what takes it away again, which may be called twice."""
+        """Adds a source to the page; returns an idempotent function that removes it."""
         with self._lock:
             self._sources.append(source)
 
@@ -67,15 +66,15 @@ _of_process: TaskMetrics | None = None
 
 
 def serve_metrics(cluster: Cluster | None, say: Say) -> TaskMetrics | None:
-    """The page of this process, which begins to be served now if it was not before; `None` where nobody asks for it.
+    """Returns the page of this process, starting its server if needed; `None` if the environment does not request it.
 
     Args:
-      cluster: and which of its tasks this is; `None` for a process that stands alone.
-      say: where the line goes that says at which address.
+      cluster: this task's view of its cluster; `None` for a standalone process.
+      say: called with a line that has the address.
 
     Raises:
       AddressInUse: another process has the port.
-      YourError: what the environment says cannot be.
+      YourError: the environment is invalid.
     """
     global _of_process
     with _lock:
@@ -92,7 +91,7 @@ def serve_metrics(cluster: Cluster | None, say: Say) -> TaskMetrics | None:
 
 
 def publish(cluster: Cluster | None, source: Source, say: Say) -> Callable[[], None]:
-    """Has this process's page, where one is asked for, tell what a source says; returns what takes that away again.
+    """Adds a source to this process's page if one is requested; returns a function that removes it.
 
     Args:
       cluster, say: see `serve_metrics`.
@@ -106,11 +105,11 @@ def publish(cluster: Cluster | None, source: Source, say: Say) -> Callable[[], N
 
 
 def _nothing() -> None:
-    """Takes nothing away, because nothing was published."""
+    """Removes nothing, because nothing was published."""
 
 
 def close_metrics() -> None:
-    """Ends the page of this process, for tests. A later `publish` begins another."""
+    """Ends the page of this process, for tests. A later `publish` creates another."""
     global _of_process
     with _lock:
         if _of_process is not None:

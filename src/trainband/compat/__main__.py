@@ -90,10 +90,10 @@ def _cluster() -> Cluster | None:
 
 
 def _write(given: Sequence[str], options: _Options) -> int:
-    from trainband.compat.python2 import converted, read_source
+    from trainband.compat.python2 import as_utf8, converted, read_source
 
     script = Path(given[0])
-    Path(options.target).write_text(converted(read_source(script), str(script)), encoding="utf-8")
+    Path(options.target).write_bytes(as_utf8(converted(read_source(script), str(script))))
     return 0
 
 

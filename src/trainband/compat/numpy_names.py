@@ -40,7 +40,7 @@ def install_numpy_names(say: Callable[[str], None]) -> Callable[[], None]:
             return own(name)
         if not said:
             said = True
-            say(f"np.{name} is a name of NumPy 1: this script gets such names, which NumPy 2 has no more")
+            say(f"np.{name} is a name of NumPy 1: this script gets such names, which NumPy 2 no longer has")
         return _SCALARS[name]
 
     def restore() -> None:

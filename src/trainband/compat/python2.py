@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import io
 import re
 import tokenize
 import warnings
@@ -18,10 +19,16 @@ from typing import Any
 
 import numpy as np
 
+from trainband.runtime.regular_files import read_regular
+
 _WORDS = re.compile(
     r"^\s*print\s+[^=(\s]|^\s*print\s*$|print\s*>>|^\s*exec\s+['\"\w]|^\s*raise\s+[\w.]+\s*,|except\s+[^:]+,\s*\w+\s*:"
     r"|<>|`|\b\d+[lL]\b|\b0[0-7]+\b|\bur['\"]|^\s*def\s+\w+\([^)]*\([^)]*\)\s*[,)][^=]*:"
 )
+_COOKIE = re.compile(r"^([ \t\f]*#.*?coding[:=][ \t]*)[-\w.]+", re.ASCII)
+"""Of PEP 263."""
+MOST_BYTES = 16 << 20
+"""Of a script: the largest generated ones have some."""
 _MESSAGES = ("Missing parentheses in call to", "multiple exception types", "leading zeros", "inconsistent use of tabs")
 _NAMES = "xrange unicode raw_input long basestring reduce unichr file execfile reload cmp buffer apply intern coerce"
 _METHODS = "iteritems iterkeys itervalues has_key viewitems viewkeys viewvalues next decode encode"
@@ -38,9 +45,19 @@ class Python2Error(SyntaxError):
 
 
 def read_source(path: Path) -> str:
-    """Return a script's text, in the encoding that it names itself."""
-    with tokenize.open(path) as file:
-        return file.read()
+    """Return a script's text, in the encoding that it names itself.
+
+    Raises:
+      OSError: it cannot be read, or is no regular file, or has more than `MOST_BYTES`.
+      SyntaxError: it is not in its encoding, or there is no such encoding.
+    """
+    file = io.BytesIO(read_regular(path, MOST_BYTES))
+    encoding, _ = tokenize.detect_encoding(file.readline)
+    file.seek(0)
+    try:
+        return io.TextIOWrapper(file, encoding).read()
+    except (UnicodeError, LookupError) as exc:
+        raise SyntaxError(f"{path} is not in {encoding} ({exc}): name its encoding in its first line.") from None
 
 
 class NoConverter(ImportError):
@@ -61,13 +78,23 @@ def parsed(source: str, filename: str, convert: bool = False, in_package: bool =
     if convert:
         source = converted(source, filename, in_package)
     try:
-        return ast.parse(source, filename)
+        return _tree(source, filename)
     except SyntaxError as exc:
         line = exc.lineno or 0
         text = (source.splitlines() or [""])[line - 1].strip()
         if convert or not (any(one in str(exc) for one in _MESSAGES) or _WORDS.search(text)):
             raise
         raise Python2Error(f"{filename}:{line}: this is Python 2 ({text}): {_ADVICE}.") from None
+
+
+def _tree(source: str, filename: str = "<script>") -> ast.Module:
+    """`ast.parse`, for which a source is not Python, too, that it cannot parse."""
+    try:
+        return ast.parse(source, filename)
+    except (RecursionError, MemoryError):
+        raise SyntaxError(f"{filename} is nested too deeply to be parsed.") from None
+    except ValueError as exc:  # null bytes, and halves of surrogate pairs
+        raise SyntaxError(f"{filename} is not Python: {exc}.") from None
 
 
 def converted(source: str, filename: str, in_package: bool = False) -> str:
@@ -84,12 +111,21 @@ def converted(source: str, filename: str, in_package: bool = False) -> str:
         tree = _refactoring(library, _is_python3(text), in_package).refactor_string(text, filename)
     except (errors, importlib.import_module(f"{library}.pgen2.tokenize").TokenError) as exc:
         raise SyntaxError(f"{filename} is neither Python 3 nor Python 2: {exc}") from exc
+    except RecursionError:
+        raise SyntaxError(f"{filename} is nested too deeply to be converted.") from None
     return _without_tabs(str(tree))
+
+
+def as_utf8(source: str) -> bytes:
+    """A script's text as a file of UTF-8, which says so if the text names an encoding."""
+    lines = source.split("\n", 2)
+    lines[:2] = [_COOKIE.sub(r"\g<1>utf-8", line) for line in lines[:2]]
+    return "\n".join(lines).encode()
 
 
 def _is_python3(source: str) -> bool:
     try:
-        ast.parse(source)
+        _tree(source)
     except SyntaxError:
         return False
     return True
@@ -98,7 +134,7 @@ def _is_python3(source: str) -> bool:
 def _without_tabs(source: str) -> str:
     """Return a script whose lines do not mix tabs and spaces, which Python 2 allowed."""
     try:
-        ast.parse(source)
+        _tree(source)
     except TabError:
         return "".join(
             line[: len(line) - len(line.lstrip())].expandtabs() + line.lstrip() if line.strip() else line

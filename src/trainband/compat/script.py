@@ -63,6 +63,9 @@ def run(
     failure: BaseException | None = None
     try:
         _run_main(script, tree)
+        deferred = sys.modules.get("trainband.compat.tf2.eager.deferred")
+        if deferred is not None:  # else the script is of version 1
+            deferred.DEFERRED.finish()
     except BaseException as exc:
         failure = None if isinstance(exc, SystemExit) and not exc.code else exc
         explain(exc)

@@ -74,7 +74,8 @@ def _own_modules(tree: ast.AST, path: Path, home: Path) -> Iterator[Path]:
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             names = [base, *(f"{base}.{alias.name}".lstrip(".") for alias in node.names)]
-            roots = [path.resolve().parents[max(node.level - 1, 0)], *([] if node.level else [home])]
+            above = path.resolve().parents[max(node.level - 1, 0) :]  # none where there are more dots than directories
+            roots = [*above[:1], *([] if node.level else [home])]
         else:
             continue
         for name in filter(None, names):

@@ -9,7 +9,8 @@ The rules, in this order:
 4. Graphs and sessions by `tf.compat.v1` (`tf.compat.v1.Session`): 1.
 5. `tf.keras`: 2.
 6. `import tensorflow.compat.v1`, without the plain module: 1.
-7. Whatever else: 2 if a name exists only in that front end, and else 1.
+7. A loop over a dataset (`for x in tf.data.Dataset...`), or `.numpy()`, which need eager tensors: 2.
+8. Whatever else: 2 if a name exists only in that front end, and else 1.
 """
 
 from __future__ import annotations
@@ -119,6 +120,9 @@ def choose(trees: Mapping[Path, ast.Module]) -> Choice:
         return decided(2, found)
     if old and not any(use.path == "tf" for use in uses):
         return Choice(1, f"import {old[0].path}" if old[0].path == "tf.compat.v1" else old[0].shown(script))
+    for path, tree in trees.items():
+        if found := next(_eager_uses(path, tree), None):
+            return decided(2, found)
     for use in plain:
         if _is_only_in(use.path, second, first):
             return decided(2, use)
@@ -147,6 +151,12 @@ def _uses(file: Path, tree: ast.Module) -> Iterator[_Use]:
             if path == "tf" or not aliases.get(name, "").startswith("tf.compat.v1"):
                 aliases[name] = path if aliases.get(name) != "tf.compat.v1" else "tf.compat.v1"
             yield _Use(path, getattr(node, "lineno", 0), node in tried and path != "tf.compat.v1", file)
+    for attribute, path in _dotted(tree, aliases):
+        yield _Use(path, attribute.lineno, attribute in tried, file)
+
+
+def _dotted(tree: ast.AST, aliases: Mapping[str, str]) -> Iterator[tuple[ast.Attribute, str]]:
+    """Yield the dotted names that begin with an alias."""
     inner: set[ast.AST] = set()
     for node in ast.walk(tree):
         if node in inner or not isinstance(node, ast.Attribute):
@@ -159,7 +169,34 @@ def _uses(file: Path, tree: ast.Module) -> Iterator[_Use]:
             inner.add(part)
         if isinstance(part, ast.Name) and part.id in aliases:
             path = ".".join([aliases[part.id], *reversed(parts)])
-            yield _Use(path.replace("tf.compat.v2.", "tf.", 1), node.lineno, node in tried, file)
+            yield node, path.replace("tf.compat.v2.", "tf.", 1)
+
+
+def _eager_uses(file: Path, tree: ast.Module) -> Iterator[_Use]:
+    """Yield what a file does that only eager tensors can: loops over datasets, and `.numpy()`."""
+    aliases = dict(pair for node in ast.walk(tree) for pair in _imported(node))
+    if not aliases:
+        return
+    datasets = {node for node, path in _dotted(tree, aliases) if path.startswith("tf.data.")}
+    names: set[str] = set()
+
+    def is_dataset(value: ast.AST) -> bool:
+        return any(node in datasets or (isinstance(node, ast.Name) and node.id in names) for node in ast.walk(value))
+
+    before = -1
+    while before != len(names):  # a name may be that of a function which is defined below
+        before = len(names)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and is_dataset(node.value):
+                names |= {one.id for target in node.targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+            elif isinstance(node, ast.FunctionDef):
+                returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value]
+                names |= {node.name} if any(map(is_dataset, returned)) else set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For | ast.comprehension) and is_dataset(node.iter):
+            yield _Use("a loop over a dataset", node.iter.lineno, False, file)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "numpy":
+            yield _Use(".numpy()", node.lineno, False, file)
 
 
 def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:

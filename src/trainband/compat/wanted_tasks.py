@@ -14,7 +14,8 @@ class Wanted(NamedTuple):
     """The tasks.
 
     Attributes:
-      strategy: by which this is known; "" where nothing is.
+      strategy: by which this is known; "" where nothing is. With a ps and without a chief: a strategy that needs a
+        chief and is one of several in the script, so that only the user knows.
       ps: whether there is a use for a ps.
       chief: whether a task must coordinate the others.
     """
@@ -33,4 +34,4 @@ def wanted_tasks(source: str) -> Wanted:
         return Wanted("ParameterServerStrategy", ps=True, chief=True)
     if found <= _IN_STEP:
         return Wanted(min(found), ps=False, chief=False)
-    return Wanted("", ps=True, chief=False)
+    return Wanted("ParameterServerStrategy", ps=True, chief=False)

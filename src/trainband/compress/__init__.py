@@ -1,4 +1,4 @@
-"""Compress: weights in fewer bytes, and what that costs in accuracy."""
+"""Compress: weights in fewer bytes, and the cost in accuracy."""
 
 from trainband.compress.compressed import Compressed as Compressed
 from trainband.compress.compressed import load as load

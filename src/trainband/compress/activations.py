@@ -1,4 +1,4 @@
-"""Activations: their ranges on a calibration set, and products of 8-bit integers that go by them.
+"""Activations: their ranges on a calibration set, and products of 8-bit integers scaled by them.
 
 Per-tensor and symmetric: an activation `x` becomes `round(x / scale)` from -127 to 127, where `scale` is its largest
 magnitude on the calibration set divided by 127. The product with a weight's integers is summed in 32 bits and then
@@ -26,19 +26,19 @@ from trainband.model.signature import Signature
 from trainband.runtime.overrides import override
 
 LABELS = "labels"
-"""The name of the labels among arrays of data."""
+"""Name of the labels among arrays of data."""
 _BATCH = 64
-"""Examples that are computed together."""
+"""Examples per batch."""
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
 class Recording(AsItIs):
-    """Computes each product as it is, and notes how large its other operand gets.
+    """Computes each product unchanged, and records the magnitude of its other operand.
 
     Args:
-      names: of the tensors whose products count.
-      percentile: of the magnitudes of one batch, in place of the largest.
+      names: of the tensors whose products are recorded.
+      percentile: of the magnitudes of one batch, instead of the largest.
     """
 
     def __init__(self, names: frozenset[str], percentile: float | None) -> None:
@@ -55,7 +55,7 @@ class Recording(AsItIs):
 
 
 class Integers(AsItIs):
-    """Computes products of 8-bit weights by activations whose range is known as products of 8-bit integers.
+    """Computes products of 8-bit weights by activations of known range as products of 8-bit integers.
 
     Args:
       ranges: the largest magnitude, by site.
@@ -81,20 +81,20 @@ class Integers(AsItIs):
 def calibrated(
     program: InferenceProgram, names: frozenset[str], data: Arrays, percentile: float | None = None
 ) -> dict[str, float]:
-    """The largest magnitude of what each of these tensors is multiplied by, by site.
+    """Returns the largest magnitude of the other factor of each of these tensors, by site.
 
     Args:
-      program: with the weights as floats.
+      program: with float weights.
       names: of tensors.
       data: the calibration set: the program's inputs by name, of any number of examples.
-      percentile: of the magnitudes in a batch of up to 64 examples, in place of the largest of them: what is beyond
-        becomes 127. The largest of all batches counts.
+      percentile: of the magnitudes in a batch of up to 64 examples, instead of the largest: larger ones are clipped to
+        127. The largest value of all batches is used.
 
     Raises:
-      DataError: the set is empty, has other inputs than the program, or makes an activation that is not finite.
+      DataError: the set is empty, its inputs are not the program's, or an activation is not finite.
     """
     if percentile is not None and not 0 < percentile <= 100:
-        raise DataError(f"a percentile is more than 0 and at most 100, got {percentile!r}.")
+        raise DataError(f"a percentile must be more than 0 and at most 100, got {percentile!r}.")
 
     @jax.jit
     def largest(weights: Any, inputs: Any) -> dict[str, Any]:
@@ -108,21 +108,21 @@ def calibrated(
         for site, found in largest(weights, batch).items():
             value = float(found)
             if not np.isfinite(value):
-                raise DataError(f"what {site} is multiplied by is not finite on the calibration set.")
+                raise DataError(f"the other factor of {site} is not finite on the calibration set.")
             ranges[site] = max(ranges.get(site, 0.0), value)
     return ranges
 
 
 def batches(signature: Signature, data: Arrays, what: str) -> Iterator[dict[str, NDArray[Any]]]:
-    """Data in batches that a program takes.
+    """Yields data in batches for a program.
 
     Args:
       signature: of the program.
       data: its inputs by name, each with as many examples.
-      what: the data, for errors.
+      what: names the data in errors.
 
     Raises:
-      DataError: it is empty, or has not the inputs of the program.
+      DataError: it is empty, or its inputs are not the program's.
     """
     wanted = {spec.name for spec in signature.inputs}
     arrays = {name: np.asarray(array) for name, array in data.items() if name in wanted or name != LABELS}

@@ -1,7 +1,7 @@
 """Compressed: a model's tensors in fewer bytes, in memory and as a directory.
 
-The directory has two files: `weights.safetensors`, the stored arrays, and `compressed.json`, which says how each
-tensor is stored in them, where they come from, the ranges of activations and the report.
+The directory has two files: `weights.safetensors`, the stored arrays, and `compressed.json`: how each tensor is stored,
+the source of the weights, the ranges of activations, and the report.
 """
 
 from __future__ import annotations
@@ -28,20 +28,23 @@ from trainband.compress.report import Report
 from trainband.errors import ModelMismatch, YourError
 from trainband.model.inference import InferenceProgram, Tensors
 from trainband.model.weights_file import write_weights
+from trainband.runtime.regular_files import fixed_path, read_regular
 
 FORMAT_VERSION = 1
 WEIGHTS, RECORD = "weights.safetensors", "compressed.json"
+MOST_RECORD_BYTES = 64 << 20
+"""Size of the record, which lists every tensor."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What `compressed.json` holds.
+    """Contents of `compressed.json`.
 
     Attributes:
       trainband_compressed: the version of this format.
       source, global_step: of the weights.
       tensors: how each is stored.
       ranges: the largest magnitude of activations, by the tensor that they are multiplied by.
-      report: what the compression has cost.
+      report: the cost of the compression.
     """
 
     trainband_compressed: int
@@ -59,10 +62,10 @@ class Compressed:
     Attributes:
       stored: the stored arrays by name.
       encodings: how each tensor of the checkpoint is stored in them.
-      ranges: the largest magnitude of activations, by the tensor that they are multiplied by; empty, where only weights
+      ranges: the largest magnitude of activations, by the tensor that they are multiplied by; empty if only weights
         are compressed.
       source, global_step: of the weights.
-      report: what the compression has cost, where it was measured.
+      report: the cost of the compression, if measured.
     """
 
     stored: Mapping[str, NDArray[Any]]
@@ -83,23 +86,23 @@ class Compressed:
         return {name: jax.ShapeDtypeStruct(one.shape, jnp.dtype(one.dtype)) for name, one in self.encodings.items()}
 
     def decode(self, stored: Tensors) -> dict[str, Any]:
-        """The checkpoint's tensors from the stored arrays; traceable."""
+        """Decodes the checkpoint's tensors from the stored arrays; traceable."""
         return {name: one.decode(name, stored) for name, one in self.encodings.items()}
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """The checkpoint's tensors as they are after all."""
+        """Returns the checkpoint's tensors after compression."""
         one = self.unpacked()
         decoded: dict[str, NDArray[Any]] = jax.tree.map(np.asarray, jax.jit(one.decode)(dict(one.stored)))
         return decoded
 
     def program(self, program: InferenceProgram) -> InferenceProgram:
-        """A program with these weights, which it decodes when it runs.
+        """Returns a program with these weights, which it decodes when it runs.
 
-        With ranges of activations, products by 8-bit weights are made of 8-bit integers. In loops and conditions
-        (`jax.lax.scan`, `while_loop`, `cond`) they are not.
+        With ranges of activations, products by 8-bit weights are computed from 8-bit integers, except in loops and
+        conditions (`jax.lax.scan`, `while_loop`, `cond`).
 
         Args:
-          program: of the checkpoint's tensors; their shapes count alone.
+          program: of the checkpoint's tensors; only their shapes matter.
 
         Raises:
           ModelMismatch: it is of another model.
@@ -111,7 +114,7 @@ class Compressed:
                 raise ModelMismatch(
                     f"{self.source or 'the compressed model'} is of another model than {program.name}: "
                     f"{name} is {leaf.dtype}{list(leaf.shape)} there"
-                    + ("." if found is None else f", and {found.dtype}{list(found.shape)} here.")
+                    + ("." if found is None else f", but {found.dtype}{list(found.shape)} here.")
                 )
         return replace(
             program.with_weights(self.stored, self._function(program.function)),
@@ -132,7 +135,7 @@ class Compressed:
         return quantised
 
     def unpacked(self) -> Compressed:
-        """The same model without bitmaps: larger, and sooner decoded. For a program that runs many times."""
+        """Returns the same model without bitmaps: larger but faster to decode, for a program that runs many times."""
         stored, encodings = dict(self.stored), dict(self.encodings)
         for name, one in self.encodings.items():
             if not isinstance(one, Sparse):
@@ -149,10 +152,10 @@ class Compressed:
         return replace(self, stored=stored, encodings=encodings)
 
     def save(self, out: str | Path, *, force: bool = False) -> Path:
-        """Writes the directory `out`, which appears whole or not at all.
+        """Writes the directory `out`, which appears complete or not at all.
 
         Raises:
-          YourError: `out` is there, and is not to be replaced.
+          YourError: `out` exists, and must not be replaced.
           CheckpointError: the file system refuses.
         """
         out = Path(out)
@@ -174,7 +177,7 @@ class Compressed:
 
 
 def is_compressed(path: str | Path) -> bool:
-    """Whether a directory is one that `Compressed.save` has written."""
+    """Whether a directory was written by `Compressed.save`."""
     return (Path(path) / RECORD).is_file()
 
 
@@ -182,35 +185,49 @@ def load(path: str | Path) -> Compressed:
     """Reads a compressed model.
 
     Raises:
-      YourError: there is none, or it is damaged, or of a newer trainband.
+      YourError: there is none, or it is damaged, or a newer trainband wrote it.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     directory = Path(path)
     try:
-        record = msgspec.json.decode((directory / RECORD).read_bytes(), type=Record)
-        stored = load_file(directory / WEIGHTS)
+        record = msgspec.json.decode(read_regular(directory / RECORD, MOST_RECORD_BYTES), type=Record)
+        if not (directory / WEIGHTS).resolve().is_relative_to(directory.resolve()):
+            raise ValueError(f"{WEIGHTS} is a link that leads out of it")
+        with fixed_path(directory / WEIGHTS) as weights:
+            stored = load_file(weights)
+        wanted = {name: encoding.parts(name) for name, encoding in record.tensors.items()}
     except OSError as exc:
-        raise YourError(f"{directory} is no compressed model: {exc.strerror or exc}.") from exc
-    except (msgspec.MsgspecError, SafetensorError) as exc:
+        raise YourError(f"{directory} is not a compressed model: {exc.strerror or exc}.") from exc
+    except (msgspec.MsgspecError, SafetensorError, ValueError, LookupError, TypeError, RecursionError) as exc:
         raise YourError(f"{directory} is a damaged compressed model: {exc}. Compress the checkpoint again.") from exc
     if record.trainband_compressed > FORMAT_VERSION:
         raise YourError(f"{directory} was written by a newer trainband; upgrade this one.")
     for name, encoding in record.tensors.items():
-        for part, (shape, dtype) in encoding.parts(name).items():
+        for part, (shape, dtype) in wanted[name].items():
             found = stored.get(part)
             if found is None or found.shape != shape or found.dtype.name != dtype:
                 what = "missing" if found is None else f"{found.dtype}{list(found.shape)}"
                 raise YourError(
-                    f"{directory} is a damaged compressed model: {part} is {what}, and {RECORD} says "
+                    f"{directory} is a damaged compressed model: {part} is {what}, but should be "
                     f"{dtype}{list(shape)}. Compress the checkpoint again."
                 )
+        if isinstance(encoding, Sparse) and _bits_set(stored[f"{name}/bitmap"]) > encoding.count:
+            # Decoding does not check bounds, so it would read beyond the values.
+            raise YourError(
+                f"{directory} is a damaged compressed model: the bitmap of {name} has more bits than there are values. "
+                "Compress the checkpoint again."
+            )
     return Compressed(stored, record.tensors, record.ranges, record.source, record.global_step, record.report)
 
 
+def _bits_set(bitmap: NDArray[Any]) -> int:
+    return int(np.bitwise_count(bitmap).sum(dtype=np.int64))
+
+
 def _dense(encoding: Sparse, name: str, stored: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """A tensor's values with the zeros between them, on the host."""
+    """Returns a tensor's values, including the zeros, on the host."""
     values, size = stored[f"{name}/values"], math.prod(encoding.shape)
     dense = np.zeros(size, values.dtype)
     dense[np.unpackbits(stored[f"{name}/bitmap"], count=size, bitorder="little") != 0] = values[: encoding.count]
@@ -218,7 +235,7 @@ def _dense(encoding: Sparse, name: str, stored: Mapping[str, NDArray[Any]]) -> N
 
 
 def _kept(encoding: Encoding, name: str, stored: Tensors) -> Any:
-    """A tensor as integers with their scales, where it is stored so; else as floats."""
+    """Returns a tensor as integers with their scales if stored so; else as floats."""
     if isinstance(encoding, Int8) or (isinstance(encoding, Sparse) and encoding.stored == "int8"):
         return encoding.scaled(name, stored)
     return encoding.decode(name, stored)

@@ -1,4 +1,4 @@
-"""Encoding: one tensor in fewer bytes, on the host."""
+"""Encoding: stores one tensor in fewer bytes, on the host."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trainband.compress.encodings import INT8, Encoding, Int8, LowRank, Plain, S
 from trainband.errors import ModelError
 
 LEVELS = 127
-"""The largest 8-bit integer that a weight becomes: with -128 the range would not be symmetric."""
+"""The largest 8-bit integer of a weight: with -128 the range would not be symmetric."""
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
 
 def quantised(values: Array, axis: int) -> tuple[Array, Array]:
-    """(8-bit integers, float32 scales): of each index along `axis`, the largest magnitude becomes 127.
+    """Returns 8-bit integers and float32 scales: for each index along `axis`, the largest magnitude becomes 127.
 
     Halves are rounded to even. A channel of zeros has the scale 1.
     """
@@ -36,10 +36,10 @@ def quantised(values: Array, axis: int) -> tuple[Array, Array]:
 
 
 def plain(name: str, values: Array, stored: str | None = None) -> tuple[Plain, Arrays]:
-    """The values, as another dtype if one is given.
+    """Returns the values, converted to another dtype if one is given.
 
     Raises:
-      ModelError: a value is too large for it.
+      ModelError: the dtype cannot hold a value.
     """
     dtype = values.dtype.name
     kept = values
@@ -54,13 +54,13 @@ def plain(name: str, values: Array, stored: str | None = None) -> tuple[Plain, A
 
 
 def int8(name: str, values: Array, axis: int) -> tuple[Int8, Arrays]:
-    """The values as 8-bit integers."""
+    """Returns the values as 8-bit integers."""
     integers, scale = quantised(values, axis)
     return Int8(values.shape, values.dtype.name, axis), {f"{name}/values": integers, f"{name}/scale": scale}
 
 
 def without_zeros(name: str, encoding: Encoding, stored: Arrays) -> tuple[Encoding, Arrays]:
-    """The same values as a bitmap and those that are not 0, where that is smaller."""
+    """Returns the same values as a bitmap and the nonzero ones, if that is smaller."""
     match encoding:
         case Plain(shape=shape, dtype=dtype, stored=kind):
             dense, axis, rest = stored[name], 0, {}
@@ -81,11 +81,11 @@ def without_zeros(name: str, encoding: Encoding, stored: Arrays) -> tuple[Encodi
 def low_rank(
     name: str, values: Array, rank: float, stored: str | None, *, integers: bool
 ) -> tuple[LowRank, Arrays] | None:
-    """The best approximation of a rank, by singular values; `None` where it would not be smaller.
+    """Returns the best approximation of a rank, by singular values; `None` if it would not be smaller.
 
     Args:
       name: of the tensor.
-      values: seen as a matrix of all axes but the last by the last.
+      values: viewed as a matrix of all axes but the last by the last.
       rank: the rank; or, below 1, the share of the squares of all values that it must keep.
       stored: the dtype of the factors; the tensor's own when `None`.
       integers: whether the factors are 8-bit integers, with a scale for each column of `u` and each row of `v`.
@@ -113,7 +113,7 @@ def low_rank(
 
 
 def pruned(values: Array, share: float) -> Array:
-    """The values with the smallest of them, this share of all, set to 0."""
+    """Returns the values with this share of them, the smallest, set to 0."""
     flat = np.abs(values).reshape(-1).astype(np.float32)
     count = round(share * flat.size)
     made = values.copy()

@@ -1,4 +1,4 @@
-"""Encodings: how one tensor is stored in fewer bytes, and the traceable way back."""
+"""Encodings: how one tensor is stored in fewer bytes, and its traceable decoding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Stored = Mapping[str, NDArray[Any]]
 INT8 = "int8"
 
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(np.int8)
-"""The bits of every byte, the lowest first."""
+"""The bits of every byte, lowest first."""
 
 
 class Scaled(NamedTuple):
@@ -31,13 +31,13 @@ class Scaled(NamedTuple):
     axis: int
 
     def floats(self, dtype: Any) -> Any:
-        """The tensor itself; traceable."""
+        """Returns the tensor; traceable."""
         shape = [-1 if i == self.axis else 1 for i in range(self.values.ndim)]
         return (self.values.astype(jnp.float32) * self.scale.reshape(shape)).astype(dtype)
 
 
 class Plain(Struct, frozen=True, tag="plain"):
-    """The values themselves, maybe of a narrower dtype.
+    """The values themselves, possibly in a narrower dtype.
 
     Attributes:
       shape, dtype: of the tensor.
@@ -82,7 +82,7 @@ class Sparse(Struct, frozen=True, tag="sparse"):
 
     Attributes:
       shape, dtype: of the tensor.
-      count: of the values that are not 0; one more is stored, for what comes after the last of them.
+      count: nonzero values; one more is stored, for elements after the last of them.
       stored: the dtype of the values; `int8` ones have a `scale` for each index along `axis`.
       axis: see `stored`.
     """
@@ -94,10 +94,10 @@ class Sparse(Struct, frozen=True, tag="sparse"):
     axis: int = 0
 
     def dense(self, name: str, stored: Tensors) -> Any:
-        """The values with the zeros between them; traceable.
+        """Returns the values, including the zeros; traceable.
 
-        Running sums over bytes and within each give every element its place among the values: by look-ups and sums
-        alone, which other runtimes have, and without constants as large as the tensor, which converters would keep.
+        Running sums over bytes and within each give every element its index among the values: with look-ups and sums
+        only, which other runtimes have, and without constants as large as the tensor, which converters would keep.
         """
         size = math.prod(self.shape)
         bits = _gathered(jnp.asarray(_BITS), jnp.asarray(stored[f"{name}/bitmap"]).astype(jnp.int32))
@@ -146,7 +146,7 @@ class LowRank(Struct, frozen=True, tag="low-rank"):
 
     @property
     def rank(self) -> int:
-        """Of the product."""
+        """Rank of the product."""
         return self.u.shape[1]
 
     def decode(self, name: str, stored: Tensors) -> Any:
@@ -164,18 +164,18 @@ Encoding = Plain | Int8 | Sparse | LowRank
 
 
 def _gathered(rows: Any, at: Any) -> Any:
-    """`rows[at]` of indices that are in bounds."""
+    """Returns `rows[at]` for indices within bounds."""
     return rows.at[at].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 def nbytes_of(encoding: Encoding) -> int:
-    """Bytes of what is stored."""
+    """Returns the stored bytes."""
     parts = encoding.parts("").values()
     return sum(math.prod(shape) * jnp.dtype(dtype).itemsize for shape, dtype in parts)
 
 
 def describe(encoding: Encoding) -> str:
-    """In a few words."""
+    """Describes an encoding in a few words."""
     match encoding:
         case Plain(stored=stored):
             return stored

@@ -1,4 +1,4 @@
-"""Measuring: what a compressed model's predictions differ by from those of the model itself."""
+"""Measuring: how far a compressed model's predictions differ from the model's own."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Outputs = dict[str, NDArray[Any]]
 def measured(
     tensors: Arrays, compressed: Compressed, program: InferenceProgram | None, evaluate: Arrays | None
 ) -> Report:
-    """The report of a compression.
+    """Returns the report of a compression.
 
     Args:
-      tensors: as they were.
-      compressed: what became of them.
-      program: of the tensors as they were; without one, only the weights are compared.
-      evaluate: the program's inputs by name and `labels`, one for each example; outputs are compared on these, too,
+      tensors: before the compression.
+      compressed: the result.
+      program: with the original tensors; without one, only the weights are compared.
+      evaluate: the program's inputs by name and `labels`, one for each example; outputs are also compared on these,
         or else on the program's example.
 
     Raises:
@@ -76,7 +76,7 @@ def measured(
 def _changes(
     program: InferenceProgram, compressed: Compressed, decoded: Arrays, changed: list[str], inputs: Arrays
 ) -> tuple[dict[str, float], float, int]:
-    """(the change of outputs by each tensor alone, by all, the number of examples)."""
+    """Returns the change of outputs by each tensor alone, and by all, and the number of examples."""
     function = jax.jit(program.function)
     weights = jax.device_put(dict(program.weights))
     data = list(batches(program.signature, inputs, "the data to compare on"))
@@ -120,7 +120,7 @@ def _quality(program: InferenceProgram, compressed: InferenceProgram, inputs: Ar
 def _score(
     predict: Callable[[Arrays], Outputs], program: InferenceProgram, inputs: Arrays, labels: NDArray[Any]
 ) -> tuple[str, float]:
-    """(the name of the metric, its mean)."""
+    """Returns the name of the metric, and its mean."""
     total, start = 0.0, 0
     metric = ""
     for batch in batches(program.signature, inputs, "the data to evaluate on"):
@@ -140,8 +140,8 @@ def _score(
             scores = found == wanted if classes else (found.astype(np.float64) - wanted) ** 2
         else:
             raise DataError(
-                f"labels are {labels.dtype}{list(labels.shape)}, and {program.name} gives "
-                f"{found.dtype}{list(found.shape)}: neither a score for each class nor something of the labels' shape."
+                f"labels are {labels.dtype}{list(labels.shape)}, but {program.name} returns "
+                f"{found.dtype}{list(found.shape)}: neither a score per class nor the shape of the labels."
             )
         total += float(np.mean(scores)) * len(wanted)
     return metric, total / max(1, start)

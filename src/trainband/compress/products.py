@@ -1,8 +1,8 @@
-"""Products: a traced program computed again, with each product of a weight by something else put into other hands.
+"""Products: runs a traced program again, with each product of a weight computed by a handler.
 
-The walk knows which values are weights, or weights of which only the axes were moved or the dtype changed, and
-meets every `dot_general` and `conv_general_dilated` that takes one, inside of `jax.jit`, `jax.checkpoint` and
-custom derivatives as well. What stands in loops and conditions is computed as it is.
+The walk tracks weights, including those with only their axes moved or dtype changed, and finds every `dot_general` and
+`conv_general_dilated` of one, also inside `jax.jit`, `jax.checkpoint` and custom derivatives. Loops and conditions are
+computed unchanged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Weight:
       name: of its tensor.
       values: the numbers, or their 8-bit integers with their scales.
       dtype: of the numbers.
-      axes: of each axis, which one of the tensor it is; `None` where it is none.
+      axes: for each axis, that of the tensor; `None` if it is none.
     """
 
     name: str
@@ -43,21 +43,21 @@ class Weight:
 
     @classmethod
     def of(cls, name: str, values: Any, dtype: Any) -> Weight:
-        """As it enters the program."""
+        """Returns the weight as it enters the program."""
         return cls(name, values, jnp.dtype(dtype), tuple(range(_array(values).ndim)))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the numbers."""
+        """Shape of the numbers."""
         shape: tuple[int, ...] = _array(self.values).shape
         return shape
 
     def floats(self) -> Any:
-        """The numbers."""
+        """Returns the numbers."""
         return self.values.floats(self.dtype) if isinstance(self.values, Scaled) else self.values.astype(self.dtype)
 
     def transposed(self, permutation: Sequence[int]) -> Weight:
-        """With its axes in another order."""
+        """Returns it with its axes in another order."""
         axes = tuple(self.axes[i] for i in permutation)
         if isinstance(self.values, Scaled):
             values, scale, axis = self.values
@@ -67,7 +67,7 @@ class Weight:
         return replace(self, values=moved, axes=axes)
 
     def reshaped(self, shape: tuple[int, ...]) -> Weight | None:
-        """In another shape; `None` where the axis of its scales is no axis any more."""
+        """Returns it in another shape; `None` if the axis of its scales would be lost."""
         places: dict[int, int] = {}
         for old, length in enumerate(self.shape):
             for new, other in enumerate(shape):
@@ -88,10 +88,10 @@ class Site:
     """A product of a weight by something else.
 
     Attributes:
-      name: of the weight's tensor; where it has several products, the second ends in `#2`.
+      name: of the weight's tensor; if it has several products, the second ends in `#2`.
       equation: of the traced program.
       weight: the weight.
-      at: which of the two operands it is.
+      at: index of the weight among the two operands.
       other: the other operand.
     """
 
@@ -102,7 +102,7 @@ class Site:
     other: Any
 
     def computed(self, weight: Any, other: Any, dtype: Any = None) -> Any:
-        """The product of other values of the same shapes. `dtype`: of the result, if not the equation's own."""
+        """Computes the product of other values of the same shapes. `dtype`: of the result, if not the equation's."""
         params = dict(self.equation.params)
         if dtype is not None:
             params["preferred_element_type"] = jnp.dtype(dtype)
@@ -112,7 +112,7 @@ class Site:
 
     @property
     def free(self) -> dict[int, int]:
-        """The weight's axes that the product keeps apart from the other operand's, and where its result has them."""
+        """Maps the weight's free axes to their place in the result."""
         params = self.equation.params
         numbers = params["dimension_numbers"]
         if self.equation.primitive.name == "conv_general_dilated":
@@ -125,34 +125,33 @@ class Site:
 
 
 class Hands(Protocol):
-    """What a walk does at a product."""
+    """Handler of products."""
 
     def product(self, site: Site) -> Any:
-        """The product's result."""
+        """Returns the result of a product."""
         ...
 
     def looked_up(self, weight: Weight) -> None:
-        """Rows of a weight are looked up (`gather`)."""
+        """Called when rows of a weight are looked up (`gather`)."""
         ...
 
 
 class AsItIs:
-    """Computes every product as the program does."""
+    """Computes every product unchanged."""
 
     def product(self, site: Site) -> Any:
-        """See `Hands`."""
         return site.computed(site.weight.floats(), site.other)
 
     def looked_up(self, weight: Weight) -> None:
-        """See `Hands`."""
+        """Does nothing."""
 
 
 class Walk:
     """One walk through a program.
 
     Args:
-      hands: what computes the products.
-      derivatives: whether the program is to be differentiated: functions with derivatives of their own stay whole.
+      hands: computes the products.
+      derivatives: whether the program will be differentiated: functions with custom derivatives then stay whole.
     """
 
     def __init__(self, hands: Hands, *, derivatives: bool = False) -> None:
@@ -161,7 +160,7 @@ class Walk:
         self._met: dict[str, int] = {}
 
     def outputs(self, program: Any, inputs: Sequence[Any]) -> list[Any]:
-        """The program's outputs; of the inputs, some are a `Weight`."""
+        """Returns the program's outputs; some of the inputs are a `Weight`."""
         return [_floats(value) for value in self._run(program, inputs)]
 
     def _run(self, program: Any, inputs: Sequence[Any]) -> list[Any]:
@@ -201,7 +200,7 @@ class Walk:
         return list(made) if equation.primitive.multiple_results else [made]
 
     def _moved(self, name: str, params: Mapping[str, Any], weight: Weight) -> Weight | None:
-        """What an equation of one input makes of a weight, if it stays one."""
+        """Returns the weight after an equation of one input, if it remains one."""
         if name in _SAME:
             return weight
         if name == "convert_element_type" and jnp.issubdtype(params["new_dtype"], jnp.floating):
@@ -216,12 +215,12 @@ class Walk:
         return None
 
     def _rematerialised(self, params: Mapping[str, Any], values: list[Any]) -> list[Any]:
-        """A program that `jax.checkpoint` wraps, wrapped again."""
+        """Runs a program wrapped by `jax.checkpoint`, wrapped again."""
         if not self._derivatives:
             return self._run(params["jaxpr"], values)
         plain = [i for i, value in enumerate(values) if not isinstance(value, Weight)]
 
-        # Weights are numbers and names; only the numbers may pass through JAX.
+        # Weights are numbers and names; only numbers may pass through JAX.
         def again(*arrays: Any) -> list[Any]:
             inner = list(values)
             for i, array in zip([*plain, *held], arrays, strict=True):
@@ -240,7 +239,7 @@ class Walk:
 
 @dataclass
 class _Uses(AsItIs):
-    """Notes along which axis each tensor's output channels lie."""
+    """Records the axis of each tensor's output channels."""
 
     axes: dict[str, int]
     tables: set[str]
@@ -258,7 +257,7 @@ class _Uses(AsItIs):
 
 
 def channel_axes(function: Callable[..., Any], tensors: Mapping[str, Any], *args: Any) -> dict[str, int]:
-    """The axis of the output channels of each tensor that a function multiplies by or looks rows up in.
+    """Returns the axis of the output channels of each tensor that a function multiplies or looks up rows of.
 
     Args:
       function: `function(tensors, *args)`; traceable.
@@ -278,12 +277,12 @@ def walked(
     dtypes: Mapping[str, Any] | None = None,
     derivatives: bool = False,
 ) -> Any:
-    """`function(tensors, *args)`, with its products in other hands; traceable.
+    """Returns `function(tensors, *args)`, with its products computed by `hands`; traceable.
 
     Args:
       function: takes a dict of arrays by name.
-      tensors: arrays; or `Scaled` ones, of which `dtypes` says what they are.
-      hands: what computes the products.
+      tensors: arrays, or `Scaled` ones, whose dtypes are in `dtypes`.
+      hands: computes the products.
       args: pytrees of arrays.
       dtypes: of the tensors.
       derivatives: see `Walk`.

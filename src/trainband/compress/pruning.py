@@ -1,4 +1,4 @@
-"""Pruning: weights that are kept at exactly 0 while training goes on, chosen by their magnitude.
+"""Pruning: weights held at exactly 0 during training, chosen by their magnitude.
 
 Source: Zhu and Gupta 2017, To prune, or not to prune: exploring the efficacy of pruning for model compression.
 """
@@ -19,16 +19,16 @@ from trainband.model.optimizer import NewParams, Optimizer, apply_updates
 from trainband.model.variables import LONE_LEAF, PyTree, path_name
 
 STRUCTURES = ("unstructured", "rows", "filters")
-"""What is pruned as one; and `n:m`."""
+"""Units of pruning; and `n:m`."""
 
 
 class PruningState(NamedTuple):
-    """The state of an optimizer that prunes.
+    """State of a pruning optimizer.
 
     Attributes:
       step: updates made.
-      masks: a tree like the params': `True` for a weight that is kept, and `None` for a variable that is not pruned.
-      inner: the state of the optimizer that is wrapped.
+      masks: a tree like the params': `True` for a weight that is kept, `None` for a variable that is not pruned.
+      inner: the state of the wrapped optimizer.
     """
 
     step: jax.Array
@@ -37,7 +37,7 @@ class PruningState(NamedTuple):
 
 
 class Wrapped(NamedTuple):
-    """What optax calls a GradientTransformation."""
+    """The equivalent of optax's GradientTransformation."""
 
     init: Any
     update: Any
@@ -45,32 +45,32 @@ class Wrapped(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pruning:
-    """Sets the weights of the smallest magnitude to 0, ever more of them, and keeps them there.
+    """Sets a growing share of the weights, those of the smallest magnitude, to 0, and keeps them there.
 
-    The share of weights that are 0 rises from `initial_sparsity` at `begin_step` to `sparsity` at `end_step` as
-    `sparsity + (initial_sparsity - sparsity) * (1 - t)**3`, with t from 0 to 1, every so many updates. Between two such
+    The share of zero weights rises from `initial_sparsity` at `begin_step` to `sparsity` at `end_step` as
+    `sparsity + (initial_sparsity - sparsity) * (1 - t)**3`, with t from 0 to 1, once in `every` updates. Between these
     updates, and after the last, pruned weights get no gradient and stay exactly 0. Each variable is pruned to the same
     share of its weights.
 
-    The masks are a part of the optimizer's state, and the pruning a part of its update: so they are kept by every
-    strategy and in checkpoints, and computed on the parameter servers, where a variable that is pruned is not sliced.
-    Steps are counted by the optimizer's own updates.
+    The masks are part of the optimizer's state, and the pruning part of its update: so every strategy and checkpoint
+    keeps them, and the parameter servers compute them, which do not slice a pruned variable. Steps are counted by the
+    optimizer's own updates.
 
-    Where a training begins from a checkpoint without its optimizer (`trainer.restore(path, optimizer=False)`), weights
+    If a training begins from a checkpoint without its optimizer (`trainer.restore(path, optimizer=False)`), weights
     that are exactly 0 there stay so, unless the whole variable is.
 
     Args:
-      sparsity: the share of weights that are 0 in the end, at least 0 and less than 1. For `n:m` it follows.
-      begin_step, end_step: the updates between which weights are pruned; `end_step` is `begin_step` when left out.
+      sparsity: the final share of zero weights, at least 0 and less than 1. `n:m` implies it.
+      begin_step, end_step: the updates between which weights are pruned; `end_step` is `begin_step` by default.
       every: updates between two prunings.
       initial_sparsity: the share at `begin_step`.
-      structure: `unstructured`; `n:m`, such as `2:4`: of every m weights in a row along the axes of the inputs (all but
-        the last), n may differ from 0, which sparse tensor cores compute with; `rows`: whole rows of the first axis,
-        or `filters`: whole output channels, which are the last axis, by their Euclidean norm.
-      select: which variables.
+      structure: `unstructured`; `n:m`, such as `2:4`: of every m consecutive weights along the axes of the inputs (all
+        but the last), n may differ from 0, as sparse tensor cores need; `rows`: whole rows of the first axis, or
+        `filters`: whole output channels, the last axis, by their Euclidean norm.
+      select: the variables to prune.
 
     Raises:
-      ModelError: one of these is not what it must be.
+      ModelError: an argument is invalid.
     """
 
     sparsity: float | None = None
@@ -85,7 +85,7 @@ class Pruning:
         group = _group(self.structure)
         if self.structure not in STRUCTURES and group is None:
             raise ModelError(
-                f"structure must be one of {', '.join(STRUCTURES)}, or n:m as 2:4, got {self.structure!r}."
+                f"structure must be one of {', '.join(STRUCTURES)}, or n:m such as 2:4, got {self.structure!r}."
             )
         if group is not None:
             kept, of = group
@@ -94,7 +94,7 @@ class Pruning:
             implied = 1 - kept / of
             if self.sparsity is not None and not math.isclose(self.sparsity, implied):
                 raise ModelError(
-                    f"structure {self.structure!r} makes a sparsity of {implied:g}, not {self.sparsity!r}; leave "
+                    f"structure {self.structure!r} implies a sparsity of {implied:g}, not {self.sparsity!r}; leave "
                     "sparsity out."
                 )
             object.__setattr__(self, "sparsity", implied)
@@ -110,7 +110,7 @@ class Pruning:
                 raise ModelError(f"{name} must be a whole number of updates, {least} or more, got {count!r}.")
 
     def sparsity_at(self, step: Any) -> Any:
-        """The share of weights that are 0 after an update at this step; traceable."""
+        """Returns the share of zero weights after an update at this step; traceable."""
         assert self.sparsity is not None
         assert self.end_step is not None
         span = max(1, self.end_step - self.begin_step)
@@ -118,7 +118,7 @@ class Pruning:
         return self.sparsity + (self.initial_sparsity - self.sparsity) * (1.0 - at) ** 3
 
     def wrap(self, optimizer: Optimizer) -> Wrapped:
-        """An optimizer that makes the updates of another one and prunes."""
+        """Returns an optimizer that makes another one's updates, and prunes."""
 
         def init(params: PyTree) -> PruningState:
             masks = jax.tree_util.tree_map_with_path(self._first_mask, params)
@@ -139,16 +139,16 @@ class Pruning:
         return Wrapped(init, update)
 
     def check(self, params: PyTree) -> None:
-        """Looks whether there is something to prune. `params`: with anything that has a shape and a dtype as leaves.
+        """Checks that there is something to prune. `params`: anything with a shape and a dtype as leaves.
 
         Raises:
-          ModelError: there is not.
+          ModelError: there is nothing.
         """
         leaves = jax.tree_util.tree_flatten_with_path(params)[0]
         self.select.require({path_name(path) or LONE_LEAF: leaf for path, leaf in leaves}, "prune")
 
     def mask(self, values: Any, sparsity: Any) -> jax.Array:
-        """Which weights of one variable are kept, `True` or `False` for each; traceable."""
+        """Returns the mask of one variable, `True` for each weight that is kept; traceable."""
         size = jnp.abs(values.astype(jnp.float32))
         group = _group(self.structure)
         if group is not None:
@@ -167,7 +167,7 @@ class Pruning:
         return there | ~there.any()
 
     def _masks(self, state: PruningState, new: PyTree) -> PyTree:
-        """The masks after an update, of which the new params are known before any is set to 0."""
+        """Returns the masks after an update, given the new params before any is set to 0."""
         step, end = state.step, self.end_step
         assert end is not None
         every = (step - self.begin_step) % self.every == 0
@@ -177,27 +177,27 @@ class Pruning:
         def renewed(mask: Any, values: Any) -> Any:
             if mask is None:
                 return None
-            # A pruned weight counts as 0, whatever this update has made of it, and is never kept again.
+            # A pruned weight counts as 0 whatever this update did to it, and stays pruned.
             return jax.lax.cond(due, lambda: mask & self.mask(jnp.where(mask, values, 0), sparsity), lambda: mask)
 
         return jax.tree.map(renewed, state.masks, new, is_leaf=_is_none)
 
 
 def _group(structure: str) -> tuple[int, int] | None:
-    """(n, m) of `n:m`; `None` for another structure."""
+    """Returns (n, m) of `n:m`; `None` for another structure."""
     found = re.fullmatch(r"(\d+):(\d+)", structure)
     return None if found is None else (int(found[1]), int(found[2]))
 
 
 def _kept(sizes: jax.Array, sparsity: Any) -> jax.Array:
-    """Of each row, all but the smallest: exactly `round(sparsity * n)` fewer, and of equals the first ones go."""
+    """Keeps all but the smallest of each row: exactly `round(sparsity * n)` fewer; of equal ones, the first go."""
     count = jnp.round(sparsity * sizes.shape[-1]).astype(jnp.int32)
     ranks = jnp.argsort(jnp.argsort(sizes, axis=-1), axis=-1)
     return ranks >= count
 
 
 def _mask_of_groups(sizes: jax.Array, length: int, sparsity: Any) -> jax.Array:
-    """Of every so many weights of an output in a row, all but the smallest; of the rest that fill no group, all."""
+    """Keeps all but the smallest of every `length` consecutive weights of an output, and all of an incomplete group."""
     outputs = sizes.shape[-1]
     rows = math.prod(sizes.shape[:-1])
     flat = sizes.reshape(rows, outputs).T
@@ -217,7 +217,7 @@ def _masked(tree: PyTree, masks: PyTree) -> PyTree:
 
 
 def _to_zero(mask: Any, update: Any, values: Any) -> Any:
-    """The update of a variable, which takes pruned weights to exactly 0."""
+    """Returns the update of a variable that sets pruned weights to exactly 0."""
     return update if mask is None else jnp.where(mask, update, -values)
 
 

@@ -1,4 +1,4 @@
-"""Quantisation-aware training: a loss computed with weights and activations as 8-bit integers would have them.
+"""Quantisation-aware training: a loss computed with weights and activations rounded as 8-bit integers.
 
 Source: Jacob et al. 2018, Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
 Inference; gradients pass the rounding as if it were not there (the straight-through estimator, Bengio et al. 2013).
@@ -25,22 +25,22 @@ from trainband.runtime.overrides import override
 class QuantizationAware:
     """Trains a model for 8-bit integers: `Trainer(..., quantization=QuantizationAware())`.
 
-    The loss, in training and in evaluations, is computed with the selected weights rounded as `compress(int8=True)`
-    will round them, and with what they are multiplied by rounded to 8 bits of its largest magnitude in the batch. The
-    params that are trained keep their names and dtypes, so that checkpoints are those of the same model, under every
-    strategy; gradients pass the rounding unchanged. Any function of JAX will do: Flax NNX and Linen, Equinox, or plain
-    functions; inside loops and conditions (`jax.lax.scan`), only weights are rounded.
+    The loss, in training and in evaluations, is computed with the selected weights rounded as by `compress(int8=True)`,
+    and with their other factors rounded to 8 bits of the largest magnitude in the batch. The trained params keep their
+    names and dtypes, so checkpoints are those of the same model, under every strategy; gradients pass the rounding
+    unchanged. Any JAX function works: Flax NNX and Linen, Equinox, or plain functions; inside loops and conditions
+    (`jax.lax.scan`), only weights are rounded.
 
     Args:
-      activations: round what weights are multiplied by, too.
-      select: which variables.
+      activations: also round the other factors of the weights.
+      select: the variables to round.
     """
 
     activations: bool = True
     select: Selection = field(default_factory=Selection)
 
     def loss(self, loss: Callable[..., Any]) -> Callable[..., Any]:
-        """A loss of the params (and whatever else it takes) with rounded weights and activations."""
+        """Returns a loss of the params (and any other arguments) with rounded weights and activations."""
 
         @functools.wraps(loss)
         def quantised(params: PyTree, *rest: Any) -> Any:
@@ -64,17 +64,17 @@ class QuantizationAware:
         return quantised
 
     def check(self, params: PyTree) -> None:
-        """Looks whether there is something to quantise. `params`: anything with a shape and a dtype as leaves.
+        """Checks that there is something to quantise. `params`: anything with a shape and a dtype as leaves.
 
         Raises:
-          ModelError: there is not.
+          ModelError: there is nothing.
         """
         leaves = jax.tree_util.tree_flatten_with_path(params)[0]
         self.select.require({path_name(path) or LONE_LEAF: leaf for path, leaf in leaves}, "quantise")
 
 
 class _Rounding(AsItIs):
-    """Rounds what the chosen weights are multiplied by."""
+    """Rounds the other factors of the chosen weights."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self._names = names
@@ -88,10 +88,10 @@ class _Rounding(AsItIs):
 
 
 def _rounded(values: Any, axis: int | None) -> Any:
-    """Values as 8-bit integers would have them, one scale for each index along `axis`, or for all."""
+    """Rounds values as 8-bit integers, with one scale for each index along `axis`, or for all."""
     exact = jax.lax.stop_gradient(values).astype(jnp.float32)
     largest = jnp.abs(exact).max([i for i in range(values.ndim) if i != axis], keepdims=True)
     scale = jnp.where(largest > 0, largest / LEVELS, 1.0)
     rounded = jnp.clip(jnp.round(exact / scale), -LEVELS, LEVELS) * scale
-    # The difference is added, so that the gradient passes.
+    # Adding the difference lets the gradient pass.
     return values + jax.lax.stop_gradient(rounded.astype(values.dtype) - values)

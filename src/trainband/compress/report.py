@@ -1,4 +1,4 @@
-"""Report: what a compression has saved, and what it has cost."""
+"""Report: the savings and the cost of a compression."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from msgspec import Struct
 
 
 class TensorReport(Struct, frozen=True, kw_only=True):
-    """One tensor that is stored in another way.
+    """Report of one tensor whose storage changed.
 
     Attributes:
       name: of the tensor.
       stored: how, in a few words.
       nbytes_before, nbytes_after: bytes.
-      error: the Euclidean norm of what the weights have changed by, as a share of their own.
-      change: the largest change of any output of the program when this tensor alone is compressed, as a share of the
-        largest magnitude among its outputs; `None` where there was no program.
+      error: the Euclidean norm of the change of the weights, as a share of their own.
+      change: the largest change of any output of the program when only this tensor is compressed, as a share of the
+        largest magnitude among its outputs; `None` without a program.
     """
 
     name: str
@@ -26,12 +26,12 @@ class TensorReport(Struct, frozen=True, kw_only=True):
 
 
 class Quality(Struct, frozen=True, kw_only=True):
-    """How good predictions are on labelled data.
+    """Quality of predictions on labelled data.
 
     Attributes:
-      metric: `accuracy`, or `mean squared error` where labels are no classes.
+      metric: `accuracy`, or `mean squared error` unless labels are classes.
       before, after: its value without and with the compression.
-      examples: on how many examples.
+      examples: number of examples.
     """
 
     metric: str
@@ -41,15 +41,15 @@ class Quality(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What a compression has saved and cost.
+    """Savings and cost of a compression.
 
     Attributes:
       nbytes_before, nbytes_after: bytes of all tensors.
-      tensors: those that are stored in another way.
-      change: the largest change of any output, as a share of the largest magnitude among the outputs; `None` where
-        there was no program.
-      examples: how many examples `change` was measured on.
-      quality: on the data that was given, if any was.
+      tensors: those whose storage changed.
+      change: the largest change of any output, as a share of the largest magnitude among the outputs; `None` without a
+        program.
+      examples: the number of examples for `change`.
+      quality: on the evaluation data, if any.
     """
 
     nbytes_before: int
@@ -61,7 +61,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float:
-        """How many times smaller it is."""
+        """Factor by which it is smaller."""
         return self.nbytes_before / max(1, self.nbytes_after)
 
     @property

@@ -1,4 +1,4 @@
-"""Selection: which tensors of a model are compressed, and along which axis their output channels lie."""
+"""Selection: the tensors of a model to compress, and the axis of their output channels."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import jax.numpy as jnp
 from trainband.errors import ModelError
 
 SMALLEST = 256
-"""Elements of the smallest tensor that is compressed: of smaller ones, scales and headers take what would be saved."""
+"""Elements of the smallest compressed tensor: for smaller ones, scales and headers outweigh the savings."""
 
 _TABLE = re.compile(r"embed", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """Which tensors are compressed: floating-point ones with two axes or more and enough elements.
+    """The tensors to compress: floating-point ones with two axes or more and enough elements.
 
     Attributes:
       only: a regular expression that must occur in a tensor's name (`hidden/kernel`), or several; all, if empty.
-      exclude: those that must not.
+      exclude: the same, for names to leave out.
       smallest: the fewest elements.
     """
 
@@ -37,12 +37,12 @@ class Selection:
                 try:
                     re.compile(pattern)
                 except re.error as exc:
-                    raise ModelError(f"{name}={pattern!r} is no regular expression: {exc}.") from exc
+                    raise ModelError(f"{name}={pattern!r} is not a regular expression: {exc}.") from exc
         if self.smallest < 1:
             raise ModelError(f"smallest must be a number of elements, 1 or more, got {self.smallest!r}.")
 
     def named(self, name: str) -> bool:
-        """Whether the name is one of those that are asked for."""
+        """Whether the name is selected."""
         only, exclude = _several(self.only), _several(self.exclude)
         return (not only or any(re.search(p, name) for p in only)) and not any(re.search(p, name) for p in exclude)
 
@@ -55,36 +55,36 @@ class Selection:
         return bool(floating and len(leaf.shape) >= 2 and size >= self.smallest and self.named(name))
 
     def require(self, tensors: Mapping[str, Any], doing: str) -> list[str]:
-        """The names of the tensors that are compressed.
+        """Returns the names of the tensors to compress.
 
         Args:
           tensors: by name; anything with a shape and a dtype.
           doing: what is done to them, such as "quantise".
 
         Raises:
-          ModelError: there is none; or a pattern of `only` names integers, or nothing at all.
+          ModelError: there are none; or a pattern of `only` matches integers, or nothing at all.
         """
         for pattern in _several(self.only):
             meant = [name for name in tensors if re.search(pattern, name)]
             if not meant:
-                raise ModelError(f"only={pattern!r} is in the name of no tensor; there is {_listed(tensors)}.")
+                raise ModelError(f"only={pattern!r} matches no tensor; the tensors are {_listed(tensors)}.")
             for name in meant:
                 if not jnp.issubdtype(tensors[name].dtype, jnp.floating):
                     raise ModelError(
-                        f"{name} has the dtype {tensors[name].dtype} and is no floating-point tensor that one could "
-                        f"{doing}; leave it out of only={pattern!r}."
+                        f"cannot {doing} {name}, whose dtype is {tensors[name].dtype}; "
+                        f"leave it out of only={pattern!r}."
                     )
         found = [name for name, leaf in tensors.items() if self.takes(name, leaf)]
         if not found:
             raise ModelError(
                 f"there is nothing to {doing}: no floating-point tensor with two axes or more and at least "
-                f"{self.smallest} elements is selected; there is {_listed(tensors)}."
+                f"{self.smallest} elements is selected; the tensors are {_listed(tensors)}."
             )
         return found
 
 
 def channel_axis(name: str, shape: tuple[int, ...]) -> int:
-    """The axis of a tensor's output channels, where nothing but its name is known: the last, or an embedding's rows."""
+    """Returns the axis of a tensor's output channels, by its name alone: the last, or an embedding's rows."""
     return 0 if len(shape) == 2 and _TABLE.search(name) else len(shape) - 1
 
 

@@ -1,4 +1,4 @@
-"""Data to train on: the digits in the package, MNIST's files, and batches of either."""
+"""Training data: the digits in the package, MNIST's files, and batches of either."""
 
 from __future__ import annotations
 

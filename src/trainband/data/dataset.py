@@ -1,4 +1,4 @@
-"""What a reader returns: labelled images, split into a train and a test part."""
+"""The result of a reader: labelled images, split into a train and a test part."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Split:
     labels: NDArray[np.int32]
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say, then forbid writing."""
+        """Check what the types cannot express, then make the arrays read-only."""
         images, labels = self.images, self.labels
         if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != IMAGE_SHAPE:
             raise DataError(f"Images must be uint8[n, 28, 28], got {images.dtype}{list(images.shape)}.")
@@ -38,7 +38,7 @@ class Split:
         if len(images) != len(labels):
             raise DataError(f"{len(images)} images, but {len(labels)} labels; every image needs one label.")
         if len(images) == 0:
-            raise DataError("There is not a single image.")
+            raise DataError("There are no images.")
         wrong = np.flatnonzero((labels < 0) | (labels >= CLASSES))
         if wrong.size:
             raise DataError(f"Label {wrong[0]} is {labels[wrong[0]]}; labels are 0..{CLASSES - 1}.")
@@ -48,13 +48,13 @@ class Split:
             object.__setattr__(self, name, shared)
 
     def __len__(self) -> int:
-        """Give the number of images."""
+        """Return the number of images."""
         return len(self.labels)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Dataset:
-    """What to train on, and what to test with; no image is in both."""
+    """Images to train on and images to test with; no image is in both."""
 
     train: Split
     test: Split

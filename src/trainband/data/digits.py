@@ -31,7 +31,7 @@ _TEST_EVERY = 5
 
 
 def read() -> Dataset:
-    """Give the digits, enlarged to MNIST's 28x28 pixels.
+    """Return the digits, enlarged to MNIST's 28x28 pixels.
 
     The split is fixed and stratified: within each class, in the published order, every fifth image is for testing.
 
@@ -39,7 +39,7 @@ def read() -> Dataset:
       1442 images to train on and 355 to test with.
 
     Raises:
-      DataError: the installed package has lost its data file.
+      DataError: the data file is missing from the installed package.
     """
     rows = read_rows()
     labels = rows[:, -1].astype(np.int32)
@@ -51,13 +51,13 @@ def read() -> Dataset:
 
 
 def read_rows() -> NDArray[np.uint8]:
-    """Give the digits as published.
+    """Return the digits as published.
 
     Returns:
       uint8[1797, 65]: 64 pixels of 0..16, row by row, and the label.
 
     Raises:
-      DataError: the installed package has lost its data file.
+      DataError: the data file is missing from the installed package.
     """
     try:
         data = resources.files("trainband.data").joinpath("digits.gz").read_bytes()
@@ -87,7 +87,7 @@ def enlarge(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _tenths() -> NDArray[np.float32]:
-    """Make the interpolation matrix, float32[28, 8], in tenths; beyond the 8 pixels there is paper."""
+    """Return the interpolation matrix, float32[28, 8], in tenths; beyond the 8 pixels there is paper."""
     weights = np.zeros((IMAGE_SHAPE[0], _SMALL), np.float32)
     for row in range(_BOX):
         # The centre of pixel `row` lies at (row + 1/2) * 8/20 - 1/2 small pixels, which is (4 * row - 3) tenths.

@@ -19,7 +19,7 @@ from trainband.errors import DataError
 from trainband.runtime.regular_files import read_regular
 
 MOST_BYTES = 2 << 30
-"""Of a file and of what it holds; EMNIST, the largest of this form, has 0.6 GB."""
+"""Of a file and of its content; EMNIST, the largest data set in this form, has 0.6 GB."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNSIGNED_BYTE = 0x08
@@ -27,7 +27,7 @@ _LOOK_BYTES = 64 << 10
 
 
 def read(path: Path, ndim: int) -> NDArray[np.uint8]:
-    """Read a whole idx file of unsigned bytes, compressed by gzip or not (its first bytes tell, not its name).
+    """Read a whole idx file of unsigned bytes, gzipped or plain (recognised by its first bytes, not its name).
 
     Args:
       path: the file.
@@ -37,7 +37,7 @@ def read(path: Path, ndim: int) -> NDArray[np.uint8]:
       uint8[...] of ndim dimensions, read-only.
 
     Raises:
-      DataError: the file cannot be read, is damaged, is no idx file or has another number of dimensions.
+      DataError: the file cannot be read, is damaged, is not an idx file or has another number of dimensions.
     """
     try:
         data = read_regular(path, MOST_BYTES)
@@ -47,7 +47,7 @@ def read(path: Path, ndim: int) -> NDArray[np.uint8]:
 
 
 def parse(data: bytes, ndim: int, *, name: str) -> NDArray[np.uint8]:
-    """Parse the content of an idx file; arguments, result and errors are those of `read`, name is for the errors."""
+    """Parse the content of an idx file; arguments, result and errors are those of `read`; `name` is for the errors."""
     header = 4 + 4 * ndim
     if data.startswith(_GZIP_MAGIC):
         data = _unpacked(data, header, ndim, name)
@@ -60,7 +60,7 @@ def parse(data: bytes, ndim: int, *, name: str) -> NDArray[np.uint8]:
     if len(data) < header:
         raise DataError(f"{name} ends inside its header, after {len(data)} of {header} bytes; fetch it again.")
     shape = struct.unpack(f">{ndim}I", data[4:header])
-    if math.prod(filter(None, shape)) > MOST_BYTES:  # which NumPy refuses, even where another size is 0
+    if math.prod(filter(None, shape)) > MOST_BYTES:  # which NumPy refuses, even if another size is 0
         raise DataError(f"{name} has the shape {list(shape)}, which is more than {MOST_BYTES} bytes; fetch it again.")
     wanted = header + math.prod(shape)
     if len(data) != wanted:
@@ -72,21 +72,21 @@ def parse(data: bytes, ndim: int, *, name: str) -> NDArray[np.uint8]:
 
 
 def _magic(ndim: int) -> bytes:
-    """What an idx file of unsigned bytes begins with."""
+    """Return the first bytes of an idx file of unsigned bytes."""
     return bytes((0, 0, _UNSIGNED_BYTE, ndim))
 
 
 def _unpacked(data: bytes, header: int, ndim: int, name: str) -> bytes:
-    """What a gzip file holds, as far as its idx header says and one byte more: a small file may hold any number."""
+    """Unpack a gzip file up to one byte more than its idx header declares: a small file may expand to any size."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
             start = file.read(header)
             if len(start) < header or not start.startswith(_magic(ndim)):
-                file.read(_LOOK_BYTES)  # raises where it is no gzip file at all
+                file.read(_LOOK_BYTES)  # raises if it is not a gzip file at all
                 return start
             wanted = math.prod(struct.unpack(f">{ndim}I", start[4:]))
             if wanted > MOST_BYTES:
-                raise DataError(f"{name} says that it holds {wanted:,} bytes, and {MOST_BYTES:,} are the most.")
+                raise DataError(f"{name} declares {wanted:,} bytes; at most {MOST_BYTES:,} are read.")
             return start + file.read(wanted + 1)
     except (EOFError, OSError, zlib.error, struct.error, ValueError, OverflowError, MemoryError) as exc:
         if isinstance(exc, DataError):

@@ -20,7 +20,7 @@ import numpy as np
 from trainband.data import idx
 from trainband.data.dataset import Dataset, Split
 from trainband.errors import DataError, DeadlineExceeded, Unreachable
-from trainband.runtime.regular_files import read_regular
+from trainband.runtime.regular_files import read_regular, write_regular
 
 BASE_URL = "https://storage.googleapis.com/cvdf-datasets/mnist/"
 
@@ -34,11 +34,11 @@ SHA256: Mapping[str, str] = MappingProxyType(
 )
 """The published files and their digests."""
 
-_LARGEST_FILE_BYTES = 64 << 20  # the largest of MNIST has 9.9 MB; a server cannot fill the memory
+_LARGEST_FILE_BYTES = 64 << 20  # MNIST's largest has 9.9 MB; keeps a server from filling the memory
 
 
 def read(directory: str | os.PathLike[str]) -> Dataset:
-    """Read MNIST, or anything in its form such as Fashion-MNIST, from its four files.
+    """Read MNIST, or data in its form such as Fashion-MNIST, from its four files.
 
     Args:
       directory: where they are, plain or ``.gz``, named ``train-images-idx3-ubyte`` or ``train-images.idx3-ubyte``.
@@ -60,40 +60,40 @@ def download(
     digests: Mapping[str, str | None] = SHA256,
     timeout_s: float = 30.0,
 ) -> Dataset:
-    """Fetch the four files of MNIST into a directory; nothing in trainband does so unless it is asked to.
+    """Fetch the four files of MNIST into a directory; trainband downloads only when asked to.
 
-    A file that is there and has the right digest is kept. A file appears under its name only when it is complete and
-    checked, so an interrupted download leaves nothing behind that a reader could take for data.
+    A file that exists and has the right digest is kept. A file appears under its name only when it is complete and
+    checked, so an interrupted download leaves nothing behind that looks like data.
 
     Args:
-      directory: where to; it is made if need be.
+      directory: where to put them; created if necessary.
       base_url: where from; the files' names are appended.
       digests: each file's SHA-256 in hex, or None to check it only by reading it (for other data in MNIST's form).
-      timeout_s: how long to wait, in seconds, for an answer and then for each further piece of it.
+      timeout_s: how long to wait, in seconds, for a response and then for each further part of it.
 
     Returns:
-      What `read` returns for that directory.
+      The result of `read` for that directory.
 
     Raises:
-      DataError: base_url has no such file, or what came is not what was published.
-      Unreachable: there is no way to base_url; without a network, copy the files by hand.
+      DataError: base_url has no such file, or the content is not what was published.
+      Unreachable: base_url cannot be reached; without a network, copy the files by hand.
       DeadlineExceeded: timeout_s passed without a byte.
     """
     folder = Path(directory)
     missing = SHA256.keys() - digests.keys()
     if missing:
-        raise DataError(f"digests lacks {', '.join(sorted(missing))}; give None for a file whose digest is not known.")
+        raise DataError(f"digests lacks {', '.join(sorted(missing))}; give None for a file with an unknown digest.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        raise DataError(f"Cannot make the directory {folder}: {exc.strerror or exc}.") from exc
+        raise DataError(f"Cannot create the directory {folder}: {exc.strerror or exc}.") from exc
     for name in SHA256:
         target = folder / name
         if not _is_intact(target, digests[name]):
             data = _fetch(urllib.parse.urljoin(base_url.rstrip("/") + "/", name), folder, timeout_s)
             _check(data, name, base_url, digests[name])
             _write_at_once(target, data)
-    # Read by name: an older plain file beside them, which `read` would prefer, is not what was downloaded.
+    # Read by name: an older plain file in the directory, which `read` would prefer, is not what was downloaded.
     return Dataset(
         _read_pair(folder / "train-images-idx3-ubyte.gz", folder / "train-labels-idx1-ubyte.gz"),
         _read_pair(folder / "t10k-images-idx3-ubyte.gz", folder / "t10k-labels-idx1-ubyte.gz"),
@@ -129,7 +129,7 @@ def _find(folder: Path, stem: str, kind: str) -> Path:
 
 
 def _is_intact(path: Path, digest: str | None) -> bool:
-    """Say whether a file need not be fetched again; without a digest, whether it can be read."""
+    """Return whether a file need not be fetched again; without a digest, whether it can be read."""
     try:
         data = read_regular(path, _LARGEST_FILE_BYTES)
     except OSError:
@@ -144,15 +144,15 @@ def _is_intact(path: Path, digest: str | None) -> bool:
 
 
 def _fetch(url: str, folder: Path, timeout_s: float) -> bytes:
-    """Get the content of a URL, and put what can go wrong into our words."""
+    """Fetch the content of a URL, raising our errors for network failures."""
     by_hand = f"Without a network, copy MNIST's four files to {folder}."
-    late = f"{url} gave nothing for {timeout_s} s; try again, or raise timeout_s. {by_hand}"
+    late = f"{url} sent nothing for {timeout_s} s; try again, or raise timeout_s. {by_hand}"
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise DataError(f"base_url must start with http:// or https://, got {url!r}.")
     try:
         with urllib.request.urlopen(url, timeout=timeout_s) as response:
             data: bytes = response.read(_LARGEST_FILE_BYTES + 1)
-            # read(n) returns what came before a connection broke, and says nothing.
+            # read(n) silently returns what arrived before a connection broke.
             length = response.headers.get("Content-Length")
     except urllib.error.HTTPError as exc:
         status, reason = exc.code, exc.reason
@@ -167,7 +167,7 @@ def _fetch(url: str, folder: Path, timeout_s: float) -> bytes:
     except (OSError, http.client.HTTPException) as exc:
         raise Unreachable(f"{url}: the connection broke ({exc}); try again. {by_hand}") from exc
     if len(data) > _LARGEST_FILE_BYTES:
-        raise DataError(f"{url} is over {_LARGEST_FILE_BYTES >> 20} MiB, no file of MNIST is; check base_url.")
+        raise DataError(f"{url} is over {_LARGEST_FILE_BYTES >> 20} MiB, more than any MNIST file; check base_url.")
     if length is not None and len(data) != int(length):
         raise Unreachable(f"{url}: the connection broke after {len(data)} of {length} bytes; try again. {by_hand}")
     return data
@@ -178,25 +178,19 @@ def _check(data: bytes, name: str, base_url: str, digest: str | None) -> None:
     found = hashlib.sha256(data).hexdigest()
     if digest is not None and found != digest:
         raise DataError(
-            f"{name} from {base_url} has SHA-256 {found}, wanted {digest}; it was not kept. Try another base_url."
+            f"{name} from {base_url} has SHA-256 {found}, expected {digest}; it was discarded. Try another base_url."
         )
     idx.parse(data, _ndim(name), name=f"{name} from {base_url}")
 
 
 def _ndim(name: str) -> int:
-    """Give the number of dimensions that a published file has."""
+    """Return the number of dimensions of a published file."""
     return 3 if "images" in name else 1
 
 
 def _write_at_once(target: Path, data: bytes) -> None:
-    """Write a file so that under its name it is either complete or not there."""
-    # The process id keeps two tasks that download into one directory out of each other's way.
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    """Write a file atomically: under its name it is either complete or absent."""
     try:
-        temporary.write_bytes(data)
-        temporary.replace(target)
-    except BaseException as exc:
-        temporary.unlink(missing_ok=True)
-        if isinstance(exc, OSError):
-            raise DataError(f"Cannot write {target}: {exc.strerror or exc}.") from exc
-        raise
+        write_regular(target, data)
+    except OSError as exc:
+        raise DataError(f"Cannot write {target}: {exc.strerror or exc}.") from exc

@@ -19,34 +19,33 @@ Rows = Any
 
 
 class Reader:
-    """How pieces become batches. One kind of source, one subclass.
+    """Turns pieces into batches. One subclass for each kind of source.
 
-    A piece is a range of units (examples, or files). What is read of it comes in chunks, and a batch is made of parts
-    of chunks.
+    A piece is a range of units (examples, or files). It is read in chunks, and a batch is made of parts of chunks.
     """
 
     batches_at_a_time = 1
 
     def read(self, unit: int, stop: int, order: NDArray[np.intp]) -> Iterator[Chunk]:
-        """Yields what is in the units [unit, stop) of an order."""
+        """Yields the content of the units [unit, stop) of an order."""
         raise NotImplementedError
 
     def batches(self, parts: Sequence[Rows], sizes: Sequence[int]) -> Iterator[Any]:
-        """Makes batches of these sizes out of parts that have as many rows."""
+        """Makes batches of these sizes from parts that have as many rows in total."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows that were read at once.
+    """Rows that were read together.
 
     Attributes:
       rows: a table, or the indices of examples.
       count: how many.
-      unit: the unit that the first is of.
+      unit: the unit of the first row.
       row: its number within the unit.
-      units: whether every row is a unit; else all are of the one unit.
-      last: whether the unit ends with the last of them.
+      units: whether every row is a unit; else all belong to one unit.
+      last: whether the unit ends with the last row.
     """
 
     rows: Rows
@@ -57,7 +56,7 @@ class Chunk:
     last: bool
 
     def mark(self, used: int) -> tuple[int, int]:
-        """Where (unit, row) one is after the first `used` rows."""
+        """Returns the position (unit, row) after the first `used` rows."""
         if self.units:
             return self.unit + used, 0
         return (self.unit + 1, 0) if self.last and used == self.count else (self.unit, self.row + used)
@@ -84,8 +83,9 @@ class Indexed(Reader):
 class Arrays(Reader):
     """Rows of arrays, gathered ahead as `Batches` does."""
 
-    def __init__(self, arrays: Sequence[NDArray[Any]], batch_size: int) -> None:
-        """`arrays`: [n, ...] each."""
+    def __init__(self, arrays: Sequence[NDArray[Any]], batch_size: int, *, bare: bool = False) -> None:
+        """`arrays`: [n, ...] each; `bare`: there is one, and batches are arrays rather than tuples."""
+        self._bare = bare
         self._arrays = tuple(np.ascontiguousarray(array) for array in arrays)
         self.batches_at_a_time = batches_ahead(self._arrays, batch_size)
 
@@ -96,6 +96,8 @@ class Arrays(Reader):
     def batches(self, parts: Sequence[Rows], sizes: Sequence[int]) -> Iterator[Any]:
         """Gathers the rows; all sizes are the same."""
         rows = _joined(parts).reshape(len(sizes), sizes[0])
+        if self._bare:
+            return iter(take(self._arrays[0], rows))
         return zip(*(take(array, rows) for array in self._arrays), strict=True)
 
 
@@ -108,21 +110,21 @@ class Files(Reader):
     batch_size: int
 
     def read(self, unit: int, stop: int, order: NDArray[np.intp]) -> Iterator[Chunk]:
-        """Yields what is in each file."""
+        """Yields the content of each file."""
         for position in range(unit, stop):
             path = self.paths[order[position]]
             row = 0
-            held = Chunk((), 0, position, 0, units=False, last=True)  # until it is known whether it is the last
+            held = Chunk((), 0, position, 0, units=False, last=True)  # held until known whether it is the last
             for rows in self._tables(path):
                 if held.count:
                     yield replace(held, last=False)
                 row += held.count
-                count = count_rows(rows, f"what load gave for {os.fspath(path)}")
+                count = count_rows(rows, f"the result of load for {os.fspath(path)}")
                 held = Chunk(rows, count, position, row, units=False, last=True)
             yield held
 
     def batches(self, parts: Sequence[Rows], sizes: Sequence[int]) -> Iterator[Any]:
-        """Joins the parts; there is one size."""
+        """Joins the parts; only one size is allowed."""
         assert len(sizes) == 1
         yield concatenate(parts)
 
@@ -133,8 +135,8 @@ class Files(Reader):
             return
         if not isinstance(content, Iterable):
             raise DataError(
-                f"load gave {type(content).__name__} for {os.fspath(path)}; it must give arrays, or an iterable of "
-                "examples."
+                f"load returned {type(content).__name__} for {os.fspath(path)}; it must return arrays, or an iterable "
+                "of examples."
             )
         examples = iter(content)
         while some := list(islice(examples, self.batch_size)):
@@ -142,12 +144,12 @@ class Files(Reader):
 
 
 def cut(rows: Rows, start: int, stop: int) -> Rows:
-    """Gives the rows [start, stop) of a table, without a copy."""
+    """Returns the rows [start, stop) of a table, without a copy."""
     return _merged([rows], lambda leaves: leaves[0][start:stop], "")
 
 
 def concatenate(parts: Sequence[Rows]) -> Rows:
-    """Gives one table with the rows of all.
+    """Returns one table with the rows of all.
 
     Raises:
       DataError: they are not alike.
@@ -158,7 +160,7 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
 
 
 def stack(examples: Sequence[Any], name: str) -> Rows:
-    """Gives a table with these examples as its rows.
+    """Returns a table with these examples as its rows.
 
     Raises:
       DataError: they are not alike.

@@ -1,4 +1,4 @@
-"""Shared data: workers take pieces of each epoch as they get through them, and a lost worker's pieces are not lost."""
+"""Shared data: workers take pieces of each epoch as they finish the last, and pieces of a lost worker go to others."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainband.data.batches import common_length
-from trainband.data.leases import SourceSettings
+from trainband.data.pieces import SourceSettings
 from trainband.data.readers import Arrays, Files, Indexed, Reader
 from trainband.data.shared_batches import SharedBatches
 from trainband.errors import DataError
 
-_FILE_BATCHES = 1  # files a piece, unless told otherwise: a file is much already
-_PIECE_BATCHES = 8  # a call to the office takes less than 1 ms, eight steps take more
-_LEAST_PIECES = 32  # an epoch, so that a slow worker holds up nobody for long at the end
+_FILE_BATCHES = 1  # files a piece by default: one file is much already
+_PIECE_BATCHES = 8  # a lease request takes less than 1 ms, eight steps take more
+_LEAST_PIECES = 32  # an epoch, so that a slow worker does not hold up the others for long at the end
 
 
 def shared(
@@ -32,31 +32,34 @@ def shared(
     drop_remainder: bool = False,
     name: str = "data",
 ) -> SharedBatches:
-    """Divides data among the workers of a job while they train: each takes the next piece when it has done its last.
+    """Divides data among the workers of a job as they train: each takes the next piece when it has finished its last.
 
-    In every epoch of the job each example goes to one worker. Fast workers take more, one that joins takes part, and
-    what a lost worker held goes to the others: then some examples may be trained on twice, see `SharedBatches.report`.
+    In every epoch of the job each example goes to one worker. Fast workers take more, workers that join take part, and
+    a lost worker's pieces go to the others: then some examples may be trained on twice, see `SharedBatches.report`.
     Call it in the same way on every worker.
 
+    Use it for workers that run at their own speeds, and for a single process. Workers that compute in step
+    (`MultiWorkerMirrored`) refuse it: they need as many batches each, from `Batches(..., shard=(index, count))`.
+
     Args:
-      source: a number of examples; or an array or several, [n, ...] each, where row i of each makes example i; or the
-        paths of files.
+      source: a number of examples; or an array, [n, ...], whose batches are arrays; or several, where row i of each
+        makes example i and batches are tuples; or the paths of files.
       batch_size: examples a batch.
       load: for a number, `load(indices) -> batch`, of intp[batch_size] (fewer in a short last batch). For files,
-        `load(path)` gives what is in one: a tuple, dict or array whose arrays have a first axis of examples; or
+        `load(path)` returns the content of one: a tuple, dict or array whose arrays have a first axis of examples; or
         any other iterable, of examples that are stacked. Not for arrays.
-      piece: examples a piece (files, for files), what a worker takes at a time. When left out, 8 batches, but at most
+      piece: examples a piece (files, for files), which a worker takes at a time. Default: 8 batches, but at most
         a 32nd of the examples and at least one batch; one file.
-      epochs: how many of the job in all; None is without end.
+      epochs: how many for the whole job; None means without end.
       seed: of the order, at least 0. The order of an epoch is a function of seed and epoch alone; it is that of
         `Batches`. Files are shuffled, the examples inside a file are not.
-      shuffle: whether there is an order other than the given one.
-      drop_remainder: leave out what does not fill a batch when the last epoch ends. Within the epochs batches are
-        filled over the borders of pieces, files and epochs.
-      name: tells several shared sources of a job from each other.
+      shuffle: whether to change the given order.
+      drop_remainder: leave out the rows that do not fill a batch when the last epoch ends. Within the epochs, batches
+        are filled across pieces, files and epochs.
+      name: distinguishes several shared sources of a job.
 
     Raises:
-      DataError: one of these is not what it must be.
+      DataError: an argument is invalid.
     """
     if batch_size < 1:
         raise DataError(f"batch_size must be at least 1, got {batch_size}.")
@@ -74,10 +77,10 @@ def shared(
 
 
 def _reader(source: Any, load: Callable[[Any], Any] | None, batch_size: int) -> tuple[Reader, int, bool]:
-    """Gives how to read a source, how many units it has, and whether these are files.
+    """Returns the reader of a source, how many units it has, and whether these are files.
 
     Raises:
-      DataError: source and load do not go together.
+      DataError: source and load do not fit together.
     """
     if isinstance(source, int) and not isinstance(source, bool):
         if load is None:
@@ -88,10 +91,10 @@ def _reader(source: Any, load: Callable[[Any], Any] | None, batch_size: int) -> 
         if load is not None:
             raise DataError("shared: load= is for a number of examples or for files; rows are taken from arrays.")
         arrays = [np.asarray(array) for array in several]
-        return Arrays(arrays, batch_size), common_length(arrays), False
+        return Arrays(arrays, batch_size, bare=hasattr(source, "shape")), common_length(arrays), False
     if several and not isinstance(source, str) and all(isinstance(path, str | os.PathLike) for path in several):
         if load is None:
-            raise DataError("shared: files need load=, a function from a path to what is in the file.")
+            raise DataError("shared: files need load=, a function from a path to the file's content.")
         return Files(several, load, batch_size), len(several), True
     raise DataError(
         "shared: give a number of examples, one or more arrays, or a sequence of paths of files; got "

@@ -1,4 +1,4 @@
-"""Where a dataset comes from: the digits in the package, or MNIST's files in a directory."""
+"""The sources of a dataset: the digits in the package, or MNIST's files in a directory."""
 
 from __future__ import annotations
 

@@ -10,16 +10,16 @@ import click
 from trainband.cli.main import main as trainband
 
 PLOT = Path("runs/demo/training_curve.png")
-NO_MATPLOTLIB = "the training curve is drawn with matplotlib, which is not installed: pip install 'trainband[plot]'."
+NO_MATPLOTLIB = "drawing the training curve needs matplotlib, which is not installed: pip install 'trainband[plot]'."
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--train_steps", type=click.IntRange(min=1), default=10_000, show_default=True, help="Updates of the job."
 )
-@click.option("--plot", type=click.Path(path_type=Path), help=f"Draw the training curve there.  [default: {PLOT}]")
+@click.option("--plot", type=click.Path(path_type=Path), help=f"Draw the training curve to a file.  [default: {PLOT}]")
 def demo(train_steps: int, plot: Path | None) -> None:
-    """Trains a network on handwritten digits, which are in the package, with one ps and two workers on this machine."""
+    """Trains a network on handwritten digits, included in the package, with one ps and two workers on this machine."""
     flags = [f"--train_steps={train_steps}"]
     if find_spec("matplotlib") is not None:
         flags.append(f"--plot={plot or PLOT}")

@@ -1,4 +1,4 @@
-"""Diagnosis: which operation of a program a format lacks, or computes wrongly, and which formats have it."""
+"""Diagnosis: finds the operation that a format lacks or computes wrongly, and the formats that support it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from trainband.model.inference import InferenceProgram, Tensors
 from trainband.model.signature import Signature, specs_of
 
 EVERYTHING = ("stablehlo", "saved-model")
-"""Formats that hold what XLA computes, which is all that JAX can trace."""
+"""Formats that hold all that XLA computes, hence all that JAX can trace."""
 QUICK = ("onnx", "litert")
-"""Formats that lack something, and that are tried in little time."""
+"""Formats with gaps that are quick to try."""
 
 Try = Callable[[InferenceProgram, str, Path], None]
-"""Exports a program to a format in an empty directory, and compares; raises what is wrong."""
+"""Exports a program to a format in an empty directory, and compares it; raises the error found."""
 
 
 def diagnosed(program: InferenceProgram, to: str, attempt: Try) -> str:
-    """What is to be added to the error of an export; empty if no operation is to blame.
+    """Returns an addition to the error of an export; empty if no operation is to blame.
 
-    The program is cut after each operation in turn, by bisection, until one is found that fails where those before it
-    do not.
+    The program is cut after an operation, by bisection, until one is found that fails although those before it do not.
     """
     if to not in QUICK:
         return ""
@@ -52,11 +51,11 @@ def diagnosed(program: InferenceProgram, to: str, attempt: Try) -> str:
 
 
 class _OtherOperations(Exception):
-    """A program that computes by other operations where the size of a batch is known: no index says which."""
+    """A program that uses other operations for a known batch size: no index identifies the same one."""
 
 
 def _first_that_fails(eqns: Sequence[JaxprEqn], to: str, works: Callable[..., bool]) -> str:
-    low, high = -1, len(eqns) - 1  # what is below works, what is above does not
+    low, high = -1, len(eqns) - 1  # below low works, above high fails
     if high < 0 or works(high):
         return ""
     while high - low > 1:
@@ -70,18 +69,18 @@ def _first_that_fails(eqns: Sequence[JaxprEqn], to: str, works: Callable[..., bo
     have = [*EVERYTHING, *(other for other in QUICK if other != to and works(high, other))]
     return (
         f" The first operation that fails there is {eqn.primitive.name}{f' ({line})' if line else ''}; "
-        f"{', '.join(have[:-1])} and {have[-1]} have it."
+        f"{', '.join(have[:-1])} and {have[-1]} support it."
     )
 
 
 def _until(program: InferenceProgram, closed: Any, at: int) -> InferenceProgram:
-    """The program that ends with one operation."""
+    """Returns the program that ends with one operation."""
     primitives = [eqn.primitive for eqn in closed.jaxpr.eqns[: at + 1]]
     outputs = {f"output_{i}": var.aval for i, var in enumerate(closed.jaxpr.eqns[at].outvars)}
 
     def computed(weights: Tensors, inputs: Tensors) -> dict[str, Any]:
         given = {spec.name: inputs[spec.name] for spec in program.signature.inputs}
-        # Traced anew, because what was traced for a batch of any size computes none of a certain size.
+        # Traced again, because a trace for any batch size cannot compute a specific one.
         fixed = replace(program, signature=replace(program.signature, inputs=specs_of(given)))
         again = program_jaxpr(fixed)
         eqns = again.jaxpr.eqns[: at + 1]
@@ -100,7 +99,7 @@ def _until(program: InferenceProgram, closed: Any, at: int) -> InferenceProgram:
 
 
 def attempt_with(options: Options, compare: Callable[..., Any]) -> Try:
-    """How exports are tried."""
+    """Returns a function that tries an export."""
 
     def attempt(program: InferenceProgram, to: str, directory: Path) -> None:
         chosen = target(to, Options(converter=options.converter if to == "litert" else None))

@@ -1,4 +1,4 @@
-"""Exporting: a program is written in a format, loaded again, compared with itself, and only then put in place."""
+"""Exporting: writes a program in a format, loads it, compares it with the original, and only then puts it in place."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from trainband.export.targets.base import NO_OPTIONS, Options, Run
 from trainband.model.inference import InferenceProgram
 
 TOLERANCE = 1e-4
-"""How far an output may be from the program's own, as a share of the largest absolute value in it, or of 1."""
+"""Largest difference of an output from the program's own, as a share of its largest absolute value, or of 1."""
 
 TOLERANCE_INT8 = 0.1
-"""The same with weights of 8 bits."""
+"""The same for 8-bit weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What was exported.
+    """Result of an export.
 
     Attributes:
       difference: the largest difference of an output from the program's own, by output.
-      examples: on how many examples it was compared.
+      examples: number compared.
     """
 
     artifact: Artifact
@@ -58,18 +58,18 @@ def export_program(
     tolerance: float = TOLERANCE,
     options: Options = NO_OPTIONS,
 ) -> ExportReport:
-    """Writes a program into the directory `out`, which appears whole, tried and compared, or not at all.
+    """Writes a program into the directory `out`, which appears complete, loaded and compared, or not at all.
 
     Args:
-      program: which.
+      program: to export.
       out: the directory to make.
       to: one of `TARGETS`.
-      force: whether an earlier export in `out` is replaced.
-      tolerance: how far outputs may be from the program's own, see `TOLERANCE`.
-      options: what only some formats have.
+      force: whether to replace an earlier export in `out`.
+      tolerance: how far outputs may be from the program's own; see `TOLERANCE`.
+      options: for some formats only.
 
     Raises:
-      YourError: `out` is there, or a library is missing.
+      YourError: `out` exists, or a library is missing.
       ModelError: the format cannot hold the program, or computes something else.
     """
     out = Path(out)
@@ -80,7 +80,7 @@ def export_program(
             write_manifest(directory, program, to, written, {})
             difference, examples = compare(program, chosen.load(directory, written), to, tolerance)
         except (ModelError, RuntimeError, ValueError) as exc:
-            # A runtime's own errors, too: of an operation that its version lacks, or has for other shapes alone.
+            # Also errors of a runtime whose version lacks an operation, or supports it for other shapes only.
             reason = str(exc) if isinstance(exc, ModelError) else f"{program.name} in {to}: {exc}"
             raise ModelError(
                 f"{reason.rstrip('. ')}." + diagnosed(program, to, attempt_with(options, compare))
@@ -90,13 +90,13 @@ def export_program(
 
 
 def compare(program: InferenceProgram, run: Run, to: str, tolerance: float = TOLERANCE) -> tuple[dict[str, float], int]:
-    """Runs a program and what it was exported to on its example, and on a single example if batches may differ.
+    """Compares a program with its export on its example, and on a single example if batch sizes may differ.
 
     Returns:
-      (the largest difference by output, the number of examples).
+      The largest difference by output, and the number of examples.
 
     Raises:
-      ModelError: one is larger than the tolerance, or not a number where the other is one.
+      ModelError: a difference exceeds the tolerance, or is not a number.
     """
     worst: dict[str, float] = {}
     batches = [program.example]
@@ -110,22 +110,22 @@ def compare(program: InferenceProgram, run: Run, to: str, tolerance: float = TOL
         for name, value in wanted.items():
             if name not in found or found[name].shape != value.shape:
                 shape = found[name].shape if name in found else "missing"
-                raise ModelError(f"{program.name}: the output {name!r} is {shape} in {to}, and {value.shape} in JAX.")
+                raise ModelError(f"{program.name}: the output {name!r} is {shape} in {to}, but {value.shape} in JAX.")
             difference, scale = _difference(value, found[name])
             worst[name] = max(worst.get(name, 0.0), difference)
             if not difference <= tolerance * max(1.0, scale):
                 raise ModelError(
-                    f"{program.name} gives something else in {to} than in JAX: {name!r} differs by {difference:.3g}, "
-                    f"where its largest value is {scale:.3g}; more than {tolerance:g} of it is not accepted. Nothing "
+                    f"{program.name} computes other values in {to} than in JAX: {name!r} differs by {difference:.3g}, "
+                    f"with a largest value of {scale:.3g}; the tolerance is {tolerance:g} of it. Nothing "
                     "was exported."
                 )
     return worst, len(next(iter(program.example.values()))) if dynamic else 1
 
 
 def _on_cpu() -> AbstractContextManager[Any]:
-    """What JAX computes in it is computed on the CPU: a GPU rounds what it multiplies to TF32, other runtimes do not.
+    """Makes JAX compute on the CPU: a GPU rounds products to TF32, other runtimes do not.
 
-    Where JAX may use no CPU, it stays where it is.
+    If JAX may not use a CPU, nothing changes.
     """
     try:
         cpu: AbstractContextManager[Any] = jax.default_device(jax.local_devices(backend="cpu")[0])
@@ -139,6 +139,6 @@ def _difference(wanted: NDArray[Any], found: NDArray[Any]) -> tuple[float, float
         return 0.0, 0.0
     one, other = (np.asarray(array, np.float64) for array in (wanted, found))
     same = (one == other) | (np.isnan(one) & np.isnan(other))
-    with np.errstate(invalid="ignore"):  # inf - inf, which `same` has answered
+    with np.errstate(invalid="ignore"):  # inf - inf, handled by `same`
         apart = np.where(same, 0.0, np.abs(one - other))
     return float(apart.max()), float(np.abs(one[np.isfinite(one)]).max(initial=0.0))

@@ -1,6 +1,6 @@
-"""Loads an exported model with nothing but JAX.
+"""Loads an exported model, needing only JAX.
 
-    python load.py                            prints what the model takes and gives
+    python load.py                            prints its inputs and outputs
     python load.py inputs.npz outputs.npz     runs it
 
 Or, from Python, `load(directory)({"images": images})`.
@@ -8,6 +8,7 @@ Or, from Python, `load(directory)({"images": images})`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -39,40 +40,73 @@ _DTYPES = {
 
 
 def read_weights(path: Path) -> dict[str, Any]:
-    """The arrays of a safetensors file, by name, as they lie in it."""
+    """Reads the arrays of a safetensors file, by name, as views of it.
+
+    Raises:
+      ValueError: it is not one.
+    """
     data = np.memmap(path, np.uint8, "r")
     start = 8 + int.from_bytes(data[:8].tobytes(), "little")
-    header = json.loads(data[8:start].tobytes())
     weights = {}
-    for name, entry in header.items():
-        if name != "__metadata__":
-            first, last = entry["data_offsets"]
-            weights[name] = data[start + first : start + last].view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    try:
+        if start > len(data):
+            raise ValueError("it is truncated")
+        for name, entry in json.loads(data[8:start].tobytes()).items():
+            if name != "__metadata__":
+                first, last = entry["data_offsets"]
+                if not 0 <= first <= last <= len(data) - start:
+                    raise ValueError(f"{name} lies outside it")
+                part = data[start + first : start + last]
+                weights[name] = part.view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as exc:
+        raise ValueError(f"{path} is not a weights file: {exc}.") from exc
     return weights
 
 
 def read(directory: str | Path) -> tuple[Any, dict[str, Any]]:
-    """(the exported function of weights and inputs, the weights)."""
+    """Returns the exported function of weights and inputs, and the weights.
+
+    Raises:
+      ValueError: a file is missing or has changed since the export, or this JAX cannot load the program.
+    """
     manifest = json.loads((Path(directory) / "manifest.json").read_text(encoding="utf-8"))
     made = manifest["format"]
     low = jax_export.minimum_supported_calling_convention_version
     high = jax_export.maximum_supported_calling_convention_version
     version = made["calling_convention_version"]
-    advice = f"the program was exported by JAX {made['jax']}, and this is JAX {jax.__version__}"
+    advice = f"the program was exported by JAX {made['jax']}; this is JAX {jax.__version__}"
     if not low <= version <= high:
         raise ValueError(
             f"{advice}, which loads calling conventions {low} to {high}, not {version}: "
             f"{'install a newer JAX' if version > high else 'export the checkpoint again with this JAX'}."
         )
+    program, weights = (_exported_file(Path(directory), manifest, kind) for kind in ("program", "weights"))
     try:
-        exported = jax_export.deserialize(bytearray((Path(directory) / made["program"]).read_bytes()))
+        exported = jax_export.deserialize(bytearray(program.read_bytes()))
     except Exception as exc:
-        raise ValueError(f"{directory}/{made['program']} cannot be loaded ({exc}); {advice}.") from exc
-    return exported, read_weights(Path(directory) / made["weights"])
+        raise ValueError(f"{program} cannot be loaded ({exc}); {advice}.") from exc
+    stored = read_weights(weights)
+    (wanted, _), _ = jax.tree.unflatten(exported.in_tree, exported.in_avals)
+    for name, aval in wanted.items():
+        if name not in stored or (stored[name].shape, stored[name].dtype) != (aval.shape, aval.dtype):
+            raise ValueError(f"the program needs {name} as {aval}, which {weights} does not have.")
+    return exported, stored
+
+
+def _exported_file(directory: Path, manifest: Any, kind: str) -> Path:
+    """Returns a file named by the manifest, which must be beside it and unchanged since the export."""
+    name = manifest["format"][kind]
+    path: Path = directory / name
+    if Path(name).name != name or not path.resolve().is_relative_to(directory.resolve()):
+        raise ValueError(f"the manifest names {name!r} as the {kind}, which is not in {directory}.")
+    with path.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != manifest["sha256"].get(name):
+            raise ValueError(f"{path} is not the file that was exported.")
+    return path
 
 
 def load(directory: str | Path) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """`predict(inputs) -> outputs`, of NumPy arrays by name."""
+    """Returns `predict(inputs) -> outputs`, for NumPy arrays by name."""
     exported, stored = read(directory)
     weights = jax.device_put(stored)
     function = jax.jit(exported.call)

@@ -1,4 +1,4 @@
-"""Operations: what a program computes, as one list without calls, and the line in which the user wrote each."""
+"""Operations: a program as one list without calls, with the user's source line of each."""
 
 from __future__ import annotations
 
@@ -27,31 +27,28 @@ CALLS = {
     "remat": "jaxpr",
     "remat2": "jaxpr",
 }
-"""Primitives that run another program and nothing else, and the parameter that holds it."""
+"""Primitives that only run another program, and the parameter that holds it."""
 
 Rewrite = Callable[..., Any]
-"""`rewrite(*inputs, **params) -> output`: the same in terms of other primitives, or `None` to leave it; traceable.
+"""`rewrite(*inputs, **params) -> output`: an equivalent of other primitives, or `None` to keep it; traceable.
 
-Small inputs that are known are NumPy's arrays.
+Small known inputs are NumPy arrays.
 """
 
 
 def program_jaxpr(
-    program: InferenceProgram,
-    *,
-    rewrites: Mapping[str, Rewrite] | None = None,
-    dtypes: Mapping[str, Any] | None = None,
+    program: InferenceProgram, *, rewrites: Mapping[str, Rewrite] | None = None, dtypes: Mapping[str, Any] | None = None
 ) -> Any:
-    """What a program computes: its weights, then its inputs, to its outputs, in the order of the signature.
+    """Returns a program's jaxpr, from its weights, then its inputs, to its outputs, in the order of the signature.
 
     Args:
-      program: which.
-      rewrites: for primitives that a format lacks, or has with errors.
-      dtypes: of weights that come in another one than they are stored in, by name.
+      program: to trace.
+      rewrites: for primitives that a format lacks or gets wrong.
+      dtypes: by name, of weights passed in a dtype other than the stored one.
 
     Returns:
-      a closed jaxpr without calls and without operations whose result nobody needs. No output is an input, a constant,
-      or the same as another output: such have a copy.
+      A closed jaxpr without calls and unneeded operations. An output that is an input, a constant, or the same as
+      another output is copied.
     """
     names = list(program.weights)
     weights = [
@@ -79,13 +76,13 @@ def program_jaxpr(
 
 
 def part_of(closed: Any, outputs: Sequence[Any]) -> Any:
-    """The part of a jaxpr that makes some of its variables."""
+    """Returns the part of a jaxpr that computes the given variables."""
     jaxpr = closed.jaxpr
     return ClosedJaxpr(jaxpr.replace(eqns=_needed(jaxpr.eqns, outputs), outvars=list(outputs)), closed.consts)
 
 
 def operations(closed: Any) -> Iterator[JaxprEqn]:
-    """Its equations, and those of its loops and branches."""
+    """Yields its equations, and those of its loops and branches."""
     for eqn in closed.jaxpr.eqns if isinstance(closed, ClosedJaxpr) else closed.eqns:
         yield eqn
         for inner in _inner(eqn.params).values():
@@ -94,7 +91,7 @@ def operations(closed: Any) -> Iterator[JaxprEqn]:
 
 
 def line_of_operation(eqn: Any) -> str:
-    """The innermost line of the user's own files that asked for it, as `program.py:12`; empty if there is none."""
+    """Returns the innermost line of the user's own files that called it, as `program.py:12`; empty if there is none."""
     traceback = eqn.source_info.traceback
     package = str(Path(__file__).parents[1])
     for frame in traceback.frames if traceback is not None else ():
@@ -105,7 +102,7 @@ def line_of_operation(eqn: Any) -> str:
 
 
 _SMALL = 64
-"""Elements up to which a constant is computed for rewrites to look at."""
+"""Elements up to which a constant is computed for rewrites."""
 
 
 class _Inlining:
@@ -122,7 +119,7 @@ class _Inlining:
         return ClosedJaxpr(inlined, closed.consts) if isinstance(closed, ClosedJaxpr) else inlined
 
     def _inlined(self, jaxpr: Any, values: dict[Var, Any]) -> list[JaxprEqn]:
-        """Its equations; `values` says what variables are called outside, and learns those of its outputs."""
+        """Returns its equations; `values` maps variables to their outer names, and gains those of its outputs."""
         eqns: list[JaxprEqn] = []
         for eqn in jaxpr.eqns:
             inputs = [_read(values, atom) for atom in eqn.invars]
@@ -143,7 +140,7 @@ class _Inlining:
         return eqns
 
     def _called(self, eqn: JaxprEqn, atoms: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
-        """The jaxpr that takes an equation's place, and its inputs; `None` if it stays."""
+        """Returns the jaxpr that replaces an equation, and its inputs; `None` if it stays."""
         name = eqn.primitive.name
         if name in CALLS:
             return _without_consts(eqn.params[CALLS[name]]), atoms
@@ -163,19 +160,19 @@ class _Inlining:
         jaxpr = jax.make_jaxpr(rewrite)(*shapes)
         if rewritten[0] is None:
             return None, atoms
-        # What it is made of may be the primitive itself, of other dtypes, say.
+        # The rewrite may contain the primitive itself, for example with other dtypes.
         others = {key: one for key, one in self._rewrites.items() if key != name}
         return _without_consts(_Inlining(others).of(jaxpr)), variables
 
     def _constant(self, atom: Any) -> Any:
-        """The value of an atom, where it is known; `None`, where it is not."""
+        """Returns the value of an atom; `None` if unknown."""
         if isinstance(atom, Literal):
             aval: Any = atom.aval
             return np.asarray(atom.val, aval.dtype)
         return self._constants.get(atom)
 
     def _note_constant(self, eqn: JaxprEqn, jaxpr: Any) -> None:
-        """Computes what an equation makes of constants, if it is small."""
+        """Evaluates an equation of constants, if it is small."""
         inputs = [self._constant(atom) for atom in eqn.invars]
         avals: list[Any] = [var.aval for var in eqn.outvars]
         sizes = [math.prod(aval.shape) if _is_static(aval) else _SMALL + 1 for aval in avals]
@@ -195,7 +192,7 @@ def _is_static(aval: Any) -> bool:
 
 
 def _without_consts(closed: Any) -> Any:
-    """A jaxpr whose constants stand in its equations."""
+    """Returns a jaxpr with its constants inlined."""
     if not isinstance(closed, ClosedJaxpr):
         return closed
     jaxpr = closed.jaxpr
@@ -211,7 +208,7 @@ def _read(values: Mapping[Var, Any], atom: Any) -> Any:
 
 
 def _inner(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The jaxprs among the parameters of a loop or a branch."""
+    """Returns the jaxprs among the parameters of a loop or a branch."""
     kinds = (Jaxpr, ClosedJaxpr)
     return {
         name: value
@@ -221,7 +218,7 @@ def _inner(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _placed(eqn: JaxprEqn, call: JaxprEqn) -> JaxprEqn:
-    """What a library's function is made of was asked for by the line that called it."""
+    """Attributes the equations of a library function to the line that called it."""
     return eqn if line_of_operation(eqn) else eqn.replace(source_info=call.source_info)
 
 
@@ -236,11 +233,11 @@ def _needed(eqns: Sequence[JaxprEqn], outvars: Sequence[Any]) -> list[JaxprEqn]:
 
 
 _UNROLLED = 128
-"""Steps of a loop up to which it is written out."""
+"""Steps up to which a loop is unrolled."""
 
 
 def unrolled_scan(*arrays: Any, jaxpr: Any, length: int, reverse: bool, **params: Any) -> list[Any] | None:
-    """A short `jax.lax.scan` without the loop, for formats whose loops are weak; a `Rewrite`."""
+    """Unrolls a short `jax.lax.scan`, for formats with weak loops; a `Rewrite`."""
     if not 0 < length <= _UNROLLED:
         return None
     if "ft_in" in params:

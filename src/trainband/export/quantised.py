@@ -1,4 +1,4 @@
-"""The weights of a program as 8-bit integers, each output channel with a scale of its own."""
+"""Weights as 8-bit integers, with one scale per output channel."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from trainband.model.inference import InferenceProgram, Tensors
 
 _SMALLEST = 512
-"""Elements that a weight must have for its scales to be worth it."""
+"""Elements from which on a weight is worth its scales."""
 
 
 def quantised_weights(program: InferenceProgram) -> InferenceProgram:
-    """The program with its matrices and filters rounded to 255 levels, symmetrically, by their last axis."""
+    """Returns the program with its matrices and filters rounded to 255 levels, symmetrically, by their last axis."""
     stored: dict[str, NDArray[Any]] = {}
     encoded = set()
     for name, weight in program.weights.items():

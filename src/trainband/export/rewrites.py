@@ -1,4 +1,4 @@
-"""Operations in terms of simpler ones, for formats that have them with errors; each is a `Rewrite`."""
+"""Rewrites of operations into simpler ones, for formats that get them wrong; each is a `Rewrite`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 
 def padded(operand: Any, value: Any, *, padding_config: Any) -> Any:
-    """`jax.lax.pad` by concatenation; `None` where it cuts off or pads an axis of unknown length."""
+    """`jax.lax.pad` by concatenation; `None` if it crops, or pads an axis of unknown length."""
     for axis, (low, high, interior) in enumerate(padding_config):
         if (low, high, interior) == (0, 0, 0):
             continue
@@ -28,9 +28,9 @@ def padded(operand: Any, value: Any, *, padding_config: Any) -> Any:
 
 
 def product_of_integers(left: Any, right: Any, *, preferred_element_type: Any) -> tuple[Any, Any] | None:
-    """Factors in float32 for a product of 8-bit integers, which no format multiplies as JAX does; `None` for others.
+    """Factors in float32 for a product of 8-bit integers, which no format computes as JAX does; `None` for others.
 
-    The sums are exact below 2^24, and rounded like any other number of float32 beyond.
+    The sums are exact below 2^24; larger ones are rounded to float32.
     """
     small = (jnp.dtype(jnp.int8), jnp.dtype(jnp.uint8))
     if left.dtype in small and right.dtype in small and jnp.issubdtype(preferred_element_type, jnp.integer):
@@ -39,7 +39,7 @@ def product_of_integers(left: Any, right: Any, *, preferred_element_type: Any) -
 
 
 def convolution(left: Any, right: Any, *, preferred_element_type: Any, **params: Any) -> Any:
-    """A convolution of 8-bit integers, or a transposed one, in terms of a plain one; `None` where it is one already."""
+    """A convolution of 8-bit integers, or a transposed one, as a plain one; `None` if it is one already."""
     floats = product_of_integers(left, right, preferred_element_type=preferred_element_type)
     if floats is None:
         return undilated_convolution(left, right, preferred_element_type=preferred_element_type, **params)
@@ -59,7 +59,7 @@ def dot_of_integers(left: Any, right: Any, *, preferred_element_type: Any, **par
 
 
 def undilated_convolution(left: Any, right: Any, *, lhs_dilation: Any, dimension_numbers: Any, **params: Any) -> Any:
-    """A transposed convolution as a plain one of an image with zeros between its pixels."""
+    """A transposed convolution as a plain one, of an image with zeros between its pixels."""
     if all(step == 1 for step in lhs_dilation):
         return None
     spatial = dimension_numbers.lhs_spec[2:]
@@ -75,7 +75,7 @@ def undilated_convolution(left: Any, right: Any, *, lhs_dilation: Any, dimension
 
 
 def _spread(operand: Any, value: Any, axis: int, count: int) -> Any:
-    """`count` values between the rows along an axis."""
+    """Inserts `count` values between the rows along an axis."""
     length = operand.shape[axis]
     shape = list(operand.shape)
     rows = operand.reshape([*shape[: axis + 1], 1, *shape[axis + 1 :]])

@@ -1,4 +1,4 @@
-"""Where the weights of a program come from: a directory of checkpoints, one checkpoint, or a compressed model."""
+"""Sources of a program's weights: a directory of checkpoints, one checkpoint, or a compressed model."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from trainband.model.saved_weights import weights_of as weights_of
 
 
 def program_of(path: Path, predictor: Predictor, *, unpack: bool = False, **tracing: Any) -> InferenceProgram:
-    """A predictor with the weights that lie at a path.
+    """Returns a predictor with the weights at a path.
 
     Args:
       path: a checkpoint, a directory of them, or a compressed model.
-      predictor: what is computed with the weights.
-      unpack: take a compressed model's weights out of their bitmaps once, for a program that runs many times.
+      predictor: the function to compute.
+      unpack: decode a compressed model's weights from their bitmaps once, for a program that runs many times.
       tracing: for `Predictor.program`.
 
     Raises:
@@ -28,7 +28,7 @@ def program_of(path: Path, predictor: Predictor, *, unpack: bool = False, **trac
     """
     if is_compressed(path):
         compressed = load(path).unpacked() if unpack else load(path)
-        named: Any = compressed.shapes  # which is all that is wanted of them
+        named: Any = compressed.shapes  # only the shapes are needed
         return compressed.program(predictor.program(named, source=str(path), **tracing))
     checkpoint = newest_checkpoint(path)
     return predictor.program(

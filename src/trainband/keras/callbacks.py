@@ -1,23 +1,26 @@
-"""The callbacks of a `fit` on a strategy: Keras's own list of them, and two that trainband adds."""
+"""Callbacks of a `fit` on a strategy: Keras's own list, and two that trainband adds."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
 
-from trainband.keras.inside import keras
+import numpy as np
+
+from trainband.keras.keras_internals import keras
 
 if TYPE_CHECKING:
+    from trainband.keras.shares import Order
     from trainband.keras.training import Training
 
 REDRAW_S = 0.05
-"""Between two looks of the progress bar, which draws no more often either."""
+"""Seconds between two updates of the progress bar, which redraws no faster."""
 
 
 class Callbacks(keras.callbacks.CallbackList):  # type: ignore[misc, name-defined]
-    """Keras's list of callbacks, which asks for a batch's logs only where somebody looks at them.
+    """Keras's list of callbacks, computing a batch's logs only if a callback reads them.
 
-    Keras's own computes them for every batch and hands them to another thread, also where no callback wants to hear of
+    Keras's own computes them for every batch and passes them to another thread, even if no callback handles
     batches: 0.5 ms a step on two cores, of a step of 1.1 ms.
     """
 
@@ -31,15 +34,14 @@ class Callbacks(keras.callbacks.CallbackList):  # type: ignore[misc, name-define
         self._drawn_at = 0.0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """See `keras.callbacks.Callback`."""
         for callback in self._at_begin:
             callback.on_train_batch_begin(batch, logs=logs or {})
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """See `keras.callbacks.Callback`. In this thread, so that a callback sees the logs of its batch."""
+        """Calls them in this thread, so that a callback sees the logs of its batch."""
         found = None
         if self._at_end:
-            found = {name: float(value) for name, value in (logs or {}).items()}
+            found = {name: float(value) if np.ndim(value) == 0 else value for name, value in (logs or {}).items()}
             for callback in self._at_end:
                 callback.on_train_batch_end(batch, logs=found)
         if self._bars and (time.monotonic() - self._drawn_at >= REDRAW_S or batch + 1 == self.params.get("steps")):
@@ -49,7 +51,7 @@ class Callbacks(keras.callbacks.CallbackList):  # type: ignore[misc, name-define
 
 
 def _hears(callback: Any, when: str) -> bool:
-    """Whether a callback wants to hear of batches."""
+    """Whether a callback handles batches."""
     return any(
         name in vars(callback) or getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name)
         for name in (f"on_train_batch_{when}", f"on_batch_{when}")
@@ -57,26 +59,53 @@ def _hears(callback: Any, when: str) -> bool:
 
 
 class Bridge(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
-    """Tells a training in which epoch Keras's loop is."""
+    """Tells a training, and the order of its examples, the epoch of Keras's loop."""
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training: Training, order: Order) -> None:
         super().__init__()
         self._training = training
+        self._order = order
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's form
-        """See `keras.callbacks.Callback`."""
         self._training.begin_epoch(epoch)
+        self._order.begin_epoch(epoch)
+
+
+def with_bridge(callbacks: Any, training: Training, order: Order, **settings: Any) -> Any:
+    """Returns Keras's list of a `fit`'s callbacks, with a bridge to a training.
+
+    Args:
+      callbacks: as for Keras: its own list, which is kept, or anything else.
+      training, order: see `Bridge`.
+      settings: of Keras's list.
+    """
+    bridge = Bridge(training, order)
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.callbacks.append(bridge)
+        return callbacks
+    given = keras.tree.flatten(callbacks) if callbacks else []
+    return Callbacks([*given, bridge], add_history=True, add_progbar=settings["verbose"] != 0, **settings)
 
 
 class LineEachEpoch(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
-    """What a worker says that is not the chief: one line for each epoch."""
+    """Prints one line per epoch on workers other than the chief.
 
-    def __init__(self, task: str, epochs: int) -> None:
+    Args:
+      task: its name.
+      epochs: of the training.
+      training: tells whether an epoch was trained whole, not ended earlier by another worker.
+      of_all: whether its metrics cover all workers' batches.
+    """
+
+    def __init__(self, task: str, epochs: int, training: Training, *, of_all: bool) -> None:
         super().__init__()
+        self._of = "" if of_all else " of its own batches"
         self._task = task
         self._epochs = epochs
+        self._training = training
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """See `keras.callbacks.Callback`."""
-        figures = " - ".join(f"{name}: {float(value):.4f}" for name, value in (logs or {}).items())
-        print(f"{self._task}: epoch {epoch + 1}/{self._epochs} of its own batches - {figures}", flush=True)
+        if not self._training.epoch_is_whole:
+            return
+        figures = " - ".join(f"{name}: {np.mean(value):.4f}" for name, value in (logs or {}).items())
+        print(f"{self._task}: epoch {epoch + 1}/{self._epochs}{self._of} - {figures}", flush=True)

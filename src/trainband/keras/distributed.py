@@ -8,38 +8,38 @@ from typing import Any
 
 from trainband.checkpoint import CheckpointDirectory
 from trainband.errors import CheckpointError, ClusterError, ModelError
-from trainband.keras.callbacks import Bridge, Callbacks, LineEachEpoch
-from trainband.keras.evaluation import OnAllDevices
-from trainband.keras.inside import in_stateless_scope, keras, train_validation_split
-from trainband.keras.shares import Endless, Share, adapter_for
+from trainband.keras.callbacks import LineEachEpoch, with_bridge
+from trainband.keras.evaluation import OnAllDevices, with_checked_batches
+from trainband.keras.keras_internals import in_stateless_scope, keras, train_validation_split
+from trainband.keras.shares import Endless, Order, Share, adapter_for
 from trainband.keras.tensorboard import refuse_what_needs_tensorflow
 from trainband.keras.training import Training
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.strategies.base import Strategy, checked
 
 MARK = "_trainband"
-"""The attribute of a Keras model that says what trains it."""
+"""The attribute of a Keras model that holds its `Distributed`."""
 
 WRAP = "wrap_distributed"
-"""The method of a model's class, if it has one, of (name, method): what stands in the place of a model's own method
-when a strategy trains it. A front end that takes other data than Keras sets it."""
+"""An optional method of a model's class, of (name, method), that returns the replacement of a model's own method when a
+strategy trains it. A front end sets it to accept other data than Keras."""
 
 
 class Distributed:
-    """What trains one Keras model. It stands between the model's user and Keras's own methods, which do most.
+    """Trains one Keras model on a strategy, in front of Keras's own methods, which do most of the work.
 
-    Keras's `fit` runs as it is, with its callbacks, its history and its progress bar; only what it calls to make a step
-    is the strategy's. On a ps, `fit` serves until the job ends, and then ends the process.
+    Keras's `fit` runs unchanged, with its callbacks, history and progress bar; only its step function is the
+    strategy's. On a ps, `fit` serves until the job ends, and then ends the process.
 
     Args:
       model: any Keras model.
-      strategy: how it is trained.
-      checkpoint_dir, save_steps, save_secs: see `MonitoredSession`: a script that is started again resumes from the
-        newest checkpoint there.
-      say: where lines for people go.
+      strategy: trains it.
+      checkpoint_dir, save_steps, save_secs: see `MonitoredSession`: a restarted script resumes from the newest
+        checkpoint there.
+      say: prints lines for people.
 
     Raises:
-      ModelError: the settings contradict one another.
+      ModelError: the settings contradict each other.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class Distributed:
         say: Say = say_on_stderr,
     ) -> None:
         if checkpoint_dir is None and save_steps is not None:
-            raise ModelError("save_steps= says how often to save, and there is no checkpoint_dir= to save into.")
+            raise ModelError("save_steps= needs a checkpoint_dir= to save to.")
         self._model = model
         self.strategy = checked(strategy)
-        """How the model is trained."""
+        """The strategy that trains the model."""
         self._directory = None if checkpoint_dir is None else Path(checkpoint_dir).absolute()
         self._settings = {"checkpoint_dir": self._directory, "save_steps": save_steps, "save_secs": save_secs}
         self._say = say
@@ -68,7 +68,7 @@ class Distributed:
         self._fits = 0
 
     def attach(self) -> None:
-        """Puts these methods in the place of the model's own."""
+        """Replaces the model's own methods by these."""
         replacements: dict[str, Callable[..., Any]] = {
             "fit": self.fit,
             "evaluate": self._set_aside("evaluate"),
@@ -86,11 +86,9 @@ class Distributed:
         wrap = getattr(self._model, WRAP, None)
         for name, method in replacements.items():
             self._own[name] = getattr(self._model, name)
-            # Past Keras's own __setattr__, which looks into everything for variables to track.
+            # Bypasses Keras's __setattr__, which searches everything for variables to track.
             object.__setattr__(self._model, name, method if wrap is None else wrap(name, method))
         object.__setattr__(self._model, MARK, self)
-
-    # --- what a user calls
 
     def fit(
         self,
@@ -109,41 +107,56 @@ class Distributed:
         steps_per_epoch: int | None = None,
         **validation: Any,
     ) -> Any:
-        """Keras's `fit` on the strategy; the arguments and what is returned are Keras's.
+        """Keras's `fit` on the strategy, with Keras's arguments and result.
 
-        `batch_size` is that of one worker. Arrays and `PyDataset`s are shared out among the workers; an epoch is one
-        pass of all of them together over the data, or `steps_per_epoch` updates of the job.
+        `batch_size` is per worker. Arrays and `PyDataset`s are split among the workers; an epoch is one pass of all of
+        them together over the data, or `steps_per_epoch` updates of the job.
 
         Raises:
           ModelError: the model cannot be trained in a job.
           DataError: the data ends early, changes its structure, or cannot be shared.
         """
         self._serve()
-        model, strategy = self._model, self.strategy
-        if not model.compiled:
-            raise ModelError(f"fit: {model.name} is not compiled; call compile(optimizer=..., loss=...) first.")
-        if validation_split and validation_data is None:  # before the data is shared out
-            (x, y, sample_weight), validation_data = train_validation_split(
-                (x, y, sample_weight), validation_split=validation_split
-            )
+        if not self._model.compiled:
+            raise ModelError(f"fit: {self._model.name} is not compiled; call compile(optimizer=..., loss=...) first.")
+        data = x, y, sample_weight
+        if validation_split and validation_data is None:  # before the data is split
+            data, validation_data = train_validation_split(data, validation_split=validation_split)
         refuse_what_needs_tensorflow(callbacks)
-        share = Share.of(strategy)
+        share = Share.of(self.strategy)
+        order = Order(share.workers, self._fits + 1, by_epoch=not steps_per_epoch)
         x = adapter_for(
             share,
-            x,
-            y,
-            sample_weight=sample_weight,
+            order,
+            data,
             batch_size=batch_size,
             steps_per_epoch=steps_per_epoch,
             shuffle=shuffle,
             class_weight=class_weight,
         )
-        updates = steps_per_epoch or x.num_batches
-        y = sample_weight = class_weight = None
-        callbacks = _as_list(callbacks)
+        return self._train(
+            share,
+            order,
+            x,
+            callbacks,
+            initial_epoch,
+            batch_size=batch_size,
+            epochs=epochs,
+            verbose=verbose,
+            validation_data=validation_data,
+            shuffle=shuffle,
+            steps_per_epoch=steps_per_epoch,
+            **validation,
+        )
+
+    def _train(self, share: Share, order: Order, x: Any, callbacks: Any, initial_epoch: int, **settings: Any) -> Any:
+        """Runs Keras's `fit` on split data, with the steps of a training."""
+        model, strategy = self._model, self.strategy
+        epochs, updates = settings["epochs"], settings["steps_per_epoch"] or x.num_batches
         if not strategy.is_chief:
-            task = "" if strategy.cluster is None else str(strategy.cluster.task)
-            callbacks, validation_data, verbose = [LineEachEpoch(task, epochs)], None, 0
+            settings["verbose"] = 0
+            if not share.alike:  # synchronous workers would wait for the chief anyway, and need the history
+                settings["validation_data"] = None
         self._fits += 1
         with Training(
             self._job_for,
@@ -156,60 +169,44 @@ class Distributed:
             settings=self._settings,
         ) as training:
             self._training = training
-            callbacks.append(Bridge(training))
-            if isinstance(callbacks, list):
-                callbacks = Callbacks(
-                    callbacks,
-                    add_history=True,
-                    add_progbar=verbose != 0,
-                    verbose=verbose,
-                    epochs=epochs,
-                    steps=updates,
-                    model=model,
-                )
+            if not strategy.is_chief:
+                task = "" if strategy.cluster is None else str(strategy.cluster.task)
+                callbacks = [LineEachEpoch(task, epochs, training, of_all=share.alike)]
+            callbacks = with_bridge(
+                callbacks, training, order, verbose=settings["verbose"], epochs=epochs, steps=updates, model=model
+            )
+            begin = initial_epoch + training.epochs_done(self._steps_done())
+            # Already in the adapter.
+            used = {"y": None, "class_weight": None, "sample_weight": None}
             try:
-                return self._own["fit"](
-                    x=x,
-                    y=y,
-                    batch_size=batch_size,
-                    epochs=epochs,
-                    verbose=verbose,
-                    callbacks=callbacks,
-                    validation_data=validation_data,
-                    shuffle=shuffle,
-                    class_weight=class_weight,
-                    sample_weight=sample_weight,
-                    initial_epoch=initial_epoch + training.epochs_done(self._steps_done()),
-                    steps_per_epoch=steps_per_epoch,
-                    **validation,
-                )
+                return self._own["fit"](x=x, callbacks=callbacks, initial_epoch=begin, **used, **settings)
             finally:
                 self._training = None
                 model.train_function = None
 
     def _serve(self) -> None:
-        """On a ps: serves, and ends the process."""
+        """Serves, on a ps, and ends the process."""
         if self.strategy.serves:
             self.strategy.serve(() if self._directory is None else (self._directory,))
             raise SystemExit(0)
         cluster = self.strategy.cluster
         if cluster is not None and not cluster.task.trains:
             raise ClusterError(
-                f"{cluster.task} takes no part in fit: Keras evaluates on the chief, by validation_data=. Leave that "
-                "task out."
+                f"{cluster.task} takes no part in fit: Keras evaluates on the chief, by validation_data=. Remove that "
+                "task."
             )
 
     def _job_for(self, batch: Any) -> Any:
-        """The job that trains the model, for a batch like those to come; a new one, if the model is another now."""
+        """Returns the job that trains the model on such batches; a new one if the model has changed."""
         from trainband.keras.job import Job
 
         job = self._job
         if job is not None and not job.is_of_today:
             if self.strategy.cluster is not None:
                 raise ModelError(
-                    f"{self._model.name} was compiled again, or its frozen layers are others or have other values, "
-                    "since its job began, and all tasks of a job train one model. Save the model, and train on in a "
-                    "program that is started anew; without a cluster, one program may do both."
+                    f"{self._model.name} was compiled again, or its frozen layers or their values have changed, "
+                    "since its job began, but all tasks of a job train one model. Save the model, and continue in a "
+                    "new program; without a cluster, one program may do both."
                 )
             job.trainer.close()
             job = None
@@ -218,16 +215,14 @@ class Distributed:
         return job
 
     def _steps_done(self) -> int:
-        """Updates that a first training has made before the program was started again, by its newest checkpoint."""
+        """Returns the updates of a first training before a restart, from its newest checkpoint."""
         if self._directory is None or self._fits > 1:
             return 0
         try:
             newest = next(iter(CheckpointDirectory(self._directory, self._say).candidates()), None)
         except CheckpointError:
-            return 0  # who restores it says what is wrong with it
+            return 0  # the restore reports the problem
         return 0 if newest is None else newest.global_step - (newest.manifest.trainings or (0,))[0]
-
-    # --- what Keras's own loops call
 
     def _make_train_function(self, force: bool = False) -> None:
         if self._training is None:
@@ -248,14 +243,19 @@ class Distributed:
         return ()
 
     def _make_split(self, kind: str) -> Callable[..., None]:
-        """Keras's `make_test_function` or `make_predict_function`, for all devices."""
+        """Returns a replacement of Keras's `make_test_function` or `make_predict_function`, for all devices."""
 
         def make(force: bool = False) -> None:
             before = getattr(self._model, f"{kind}_function")
             self._own[f"make_{kind}_function"](force=force)
             made = getattr(self._model, f"{kind}_function")
-            if self._devices is not None and made is not before:
-                setattr(self._model, f"{kind}_function", self._devices.step(made))
+            if made is before:
+                return
+            if self._devices is not None:
+                made = self._devices.step(made)
+            if not self._model.run_eagerly:  # eager layers of Keras may take text
+                made = with_checked_batches(made, "evaluate" if kind == "test" else kind)
+            setattr(self._model, f"{kind}_function", made)
 
         return make
 
@@ -266,7 +266,7 @@ class Distributed:
         return dict(self._training.results())
 
     def _set_aside(self, name: str) -> Callable[..., Any]:
-        """Keras's own method, in which the model's values are its own, also while a training goes on."""
+        """Wraps Keras's own method, which sees the model's own values, even during a training."""
 
         def call(*args: Any, **settings: Any) -> Any:
             self._serve()
@@ -287,21 +287,21 @@ class Distributed:
         """Keras's own, which makes the update that all devices of this process would make together.
 
         Raises:
-          ModelError: other tasks would have to make it too.
+          ModelError: other tasks would have to make it, too.
         """
         if self.strategy.cluster is None:
             return self._set_aside("train_on_batch")(*args, **settings)
         raise ModelError(
-            "train_on_batch makes one update in one process, and this model is trained by "
+            "train_on_batch makes one update in one process, but this model is trained by "
             f"{type(self.strategy).__name__} in a cluster: use fit with a generator, or write the loop with "
             "trainband.Trainer."
         )
 
 
 def distribute(model: Any, strategy: Strategy, **settings: Any) -> Any:
-    """Has `fit`, `evaluate` and `predict` of a Keras model run on a strategy. Returns the model.
+    """Makes `fit`, `evaluate` and `predict` of a Keras model run on a strategy. Returns the model.
 
-    For a model that was not made in `strategy.scope()`, such as one that was loaded from a file.
+    For a model not created in `strategy.scope()`, such as one loaded from a file.
 
     Args:
       model: any Keras 3 model.
@@ -309,10 +309,10 @@ def distribute(model: Any, strategy: Strategy, **settings: Any) -> Any:
       settings: `checkpoint_dir`, `save_steps`, `save_secs`: see `Distributed`.
 
     Raises:
-      ModelError: it is no Keras model, or another strategy trains it already.
+      ModelError: it is not a Keras model, or another strategy trains it already.
     """
     if not isinstance(model, keras.Model):
-        raise ModelError(f"distribute: a keras.Model is wanted, got {model!r}.")
+        raise ModelError(f"distribute: expected a keras.Model, got {model!r}.")
     before = getattr(model, MARK, None)
     if before is not None:
         raise ModelError(
@@ -321,10 +321,3 @@ def distribute(model: Any, strategy: Strategy, **settings: Any) -> Any:
         )
     Distributed(model, strategy, **settings).attach()
     return model
-
-
-def _as_list(callbacks: Any) -> Any:
-    """What Keras takes as callbacks, as something to append one to."""
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        return callbacks
-    return keras.tree.flatten(callbacks) if callbacks else []

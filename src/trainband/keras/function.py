@@ -1,4 +1,4 @@
-"""A Keras model as the pure functions that trainband trains."""
+"""A Keras model as pure functions for trainband to train."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import jax.numpy as jnp
 import numpy as np
 from xxhash import xxh64
 
-from trainband.keras.inside import keras, layers_of, losses_and_updates, metrics_after
+from trainband.keras.keras_internals import keras, layers_of, losses_and_updates, metrics_after
 from trainband.keras.metrics import CONTRIBUTION, MetricLayout, Step
 from trainband.model.model import Outputs
 from trainband.model.variables import PyTree
 
 Batch = tuple[Any, Any, Any]
-"""(x, y, sample_weight); what is not there is `None`."""
+"""(x, y, sample_weight); missing ones are `None`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A model's variables, by the names that they have in a job.
+    """A model's variables, by their names in a job.
 
     Attributes:
-      trained: what gradients change.
-      changed: what a step in training changes besides: averages of batch normalisation, the state of random streams.
-      frozen: what no step changes, such as the weights of frozen layers; no part of the job.
+      trained: changed by gradients.
+      changed: otherwise changed by a training step: averages of batch normalisation, the state of random streams.
+      frozen: changed by no step, such as the weights of frozen layers; not part of the job.
     """
 
     trained: Mapping[str, Any]
@@ -37,7 +37,7 @@ class Parts:
 
     @classmethod
     def of(cls, model: Any, batch: Batch) -> Parts:
-        """The parts of a built and compiled model; what a step changes is found by tracing one."""
+        """Returns the parts of a built and compiled model; traces a step to find what it changes."""
         others = list(model.non_trainable_variables)
         trained = [variable.value for variable in model.trainable_variables]
         metrics = [variable.value for variable in model.metrics_variables]
@@ -56,7 +56,7 @@ class Parts:
 
 
 def named(variables: Sequence[Any]) -> dict[str, Any]:
-    """Variables by their paths, in their order; a path that comes again gets a number."""
+    """Returns variables by their paths, in order; a repeated path gets a number."""
     found: dict[str, Any] = {}
     for variable in variables:
         path = name = "/".join(part for part in variable.path.split("/") if part not in ("", ".", ".."))
@@ -69,7 +69,7 @@ def named(variables: Sequence[Any]) -> dict[str, Any]:
 
 
 def metrics_of_step(model: Any, batch: Batch) -> Step:
-    """What this batch does to the metrics of a model as it now is."""
+    """Returns the effect of this batch on the metrics of a model in its current state."""
     trained = [variable.value for variable in model.trainable_variables]
     others = [variable.value for variable in model.non_trainable_variables]
 
@@ -81,11 +81,11 @@ def metrics_of_step(model: Any, batch: Batch) -> Step:
 
 
 FROZEN = "digest_of_frozen"
-"""The part of a job's state by which its tasks find that they have frozen other values."""
+"""Part of a job's state by which its tasks detect that their frozen values differ."""
 
 
 def digest_of(model: Any, frozen: Sequence[Any]) -> Any:
-    """uint32[2] of the values of frozen variables, random streams that nothing draws from aside; `None` without any."""
+    """Returns uint32[2] of frozen values, except random streams that nothing draws from; `None` without any."""
     seeds = {id(generator.state) for generator in seed_generators(model)}
     counted = [variable for variable in frozen if id(variable) not in seeds]
     if not counted:
@@ -99,14 +99,14 @@ def digest_of(model: Any, frozen: Sequence[Any]) -> Any:
 class TrainingLoss:
     """`loss(params, state, batch, key)` of a Keras model, with regularisers, weights and metrics as Keras has them.
 
-    Every metric's part of the batch, divided by the batch's examples, is the metric `CONTRIBUTION`: so it is a mean
-    over examples like the loss, whatever splits the batch, and added up it is what Keras's own metric would hold.
+    Every metric's part of the batch, divided by the batch's examples, is the metric `CONTRIBUTION`: a mean over
+    examples like the loss, however the batch is split; its sum is the value of Keras's own metric.
 
     Args:
       model: built and compiled.
       parts: its variables.
       layout: its metrics.
-      rank: the worker's place, where each draws its own random numbers: the first draws Keras's own.
+      rank: the worker's index, by which each draws its own random numbers: the first draws Keras's.
     """
 
     def __init__(self, model: Any, parts: Parts, layout: MetricLayout, rank: int = 0) -> None:
@@ -114,7 +114,7 @@ class TrainingLoss:
         self._parts = parts
         self._layout = layout
         self._rank = rank
-        # As they are now: they become constants of the compiled step.
+        # Their current values: they become constants of the compiled step.
         self._frozen = {id(variable): variable.value for variable in parts.frozen}
         self._order = list(model.non_trainable_variables)
         self._names = {id(variable): name for name, variable in parts.changed.items()}
@@ -122,7 +122,7 @@ class TrainingLoss:
         self._seeds = {name for name, variable in parts.changed.items() if id(variable) in seeds}
 
     def with_state(self, params: PyTree, state: PyTree, batch: Batch, key: Any) -> Any:
-        """`(loss, (state, metrics))`."""
+        """Returns `(loss, (state, metrics))`."""
         del key  # Keras's random streams are part of the state
         digest = {name: value for name, value in state.items() if name == FROZEN}
         state = {name: self._own(name, value) for name, value in state.items()}
@@ -147,19 +147,19 @@ class TrainingLoss:
         )
 
     def without_state(self, params: PyTree, batch: Batch) -> Any:
-        """`(loss, metrics)` of a model that keeps nothing besides its params."""
+        """Returns `(loss, metrics)` of a model with no state besides its params."""
         loss, (_, metrics) = self.with_state(params, {}, batch, None)
         return loss, metrics
 
     def _own(self, name: str, value: Any) -> Any:
-        """A stream's state as this worker uses it, and back: the seed by which it differs is taken out again."""
+        """Converts a stream's state to this worker's, and back: removes the seed that distinguishes it."""
         if not self._rank or name not in self._seeds:
             return value
         return value ^ np.array([zlib.crc32(f"worker {self._rank}".encode()), 0], np.uint32)
 
 
 def seed_generators(model: Any) -> list[Any]:
-    """The random streams of a model's layers."""
+    """Returns the random streams of a model's layers."""
     found: list[Any] = []
     for layer in layers_of(model):
         found += getattr(layer, "_seed_generators", [])

@@ -1,4 +1,4 @@
-"""Job: a Keras model as a trainer trains it, and the way of values between the two."""
+"""Job: trains a Keras model with a trainer, and moves values between the two."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import numpy as np
 from xxhash import xxh64
 
 from trainband.errors import DataError, ModelError, ModelMismatch
+from trainband.job.engine import Engine
 from trainband.keras.function import FROZEN, Batch, Parts, TrainingLoss, digest_of, metrics_of_step
-from trainband.keras.inside import JAXTrainer, compiled_with, iterations, keras
+from trainband.keras.keras_internals import JAXTrainer, compiled_with, iterations, keras
 from trainband.keras.metrics import MetricLayout, RunningMetrics
 from trainband.keras.optimizer import LEARNING_RATE, KerasOptimizer, listed
 from trainband.model.model import Given
 from trainband.model.variables import PyTree
 from trainband.runtime.waiting import Say
 from trainband.strategies.base import Strategy
-from trainband.strategies.engine import Values
 from trainband.train.trainer import Trainer
 
 
 class Job:
-    """What a model is while a strategy trains it: a trainer, and where its values go.
+    """A model in training by a strategy: its trainer, and the mapping of its values.
 
     Args:
       model: built and compiled, with its optimizer built.
       strategy: trains it.
-      batch: one of those to come.
-      say: where lines for people go.
+      batch: one like those to come.
+      say: prints lines for people.
 
     Raises:
       ModelError: the model, or its optimizer, cannot be trained in a job.
@@ -45,7 +45,7 @@ class Job:
         if layout.not_added_up and strategy.is_chief:
             say(
                 f"the metric {' and '.join(layout.not_added_up)} of {model.name} does not add up over batches, which "
-                "may be of several workers: its mean over the batches is shown while it trains"
+                "may be on several workers: training shows its mean over the batches"
             )
         self._parts = parts = Parts.of(model, batch)
         self._digest = digest_of(model, parts.frozen)
@@ -67,15 +67,13 @@ class Job:
         )
         self._structure: Any = None
         self._known: dict[int, tuple[Any, int]] = {}
-        # Of each Keras variable: the array that the job has read from it or written to it last, and its digest.
-
-    # --- what may have changed since
+        # Of each Keras variable: the array that the job last read from it or wrote to it, and its digest.
 
     def check_structure(self, batch: Batch) -> None:
-        """Compares a batch with the first.
+        """Compares a batch with the first one.
 
         Raises:
-          DataError: it has other parts, or another rank or dtype. (Another size is compiled anew, as Keras does.)
+          DataError: its structure, a rank or a dtype differs. (Another size is recompiled, as in Keras.)
         """
         leaves, structure = jax.tree.flatten(batch)
         shapes = [(len(leaf.shape), leaf.dtype) for leaf in leaves]
@@ -83,23 +81,23 @@ class Job:
             self._structure = structure, shapes
         elif self._structure != (structure, shapes):
             raise DataError(
-                f"fit: a batch is {_described(structure, shapes)}, and those before were "
+                f"fit: a batch is {_described(structure, shapes)}, but those before were "
                 f"{_described(*self._structure)}; all batches of a model have one structure."
             )
 
     @property
     def is_of_today(self) -> bool:
-        """Whether the model is still compiled as it was, with the same variables to train and frozen values."""
+        """Whether the model is still compiled as before, with the same variables to train and frozen values."""
         if _what_is_trained(self.model) != self._compiled:
             return False
         return bool(np.array_equal(digest_of(self.model, self._parts.frozen), self._digest))
 
     def begun(self) -> None:
-        """To be called when a training has begun: hands over what has become of the model since the job last knew.
+        """Takes over changes to the model since the job last read it; call when a training has begun.
 
         Raises:
-          ModelError: it has changed, and its values are those of a job on parameter servers.
-          ModelMismatch: its frozen values are not the job's.
+          ModelError: it has changed, but its values belong to a job on parameter servers.
+          ModelMismatch: its frozen values differ from the job's.
         """
         engine = self.trainer.join()
         self._check_frozen(engine)
@@ -107,66 +105,66 @@ class Job:
         if self._on_ps:
             if changed and not fresh:
                 raise ModelError(
-                    f"fit: {changed[0]} (and {len(changed) - 1} more) was changed since the training before, but the "
-                    "model's values are on the parameter servers, where only training changes them. Train on from here "
-                    "in a job of its own: save the model, and load it in a program that is started anew."
+                    f"fit: {changed[0]} (and {len(changed) - 1} more) has changed since the last training, but the "
+                    "model's values are on the parameter servers, where only training changes them. Continue from here "
+                    "in another job: save the model, and load it in a new program."
                 )
-            if fresh and self._optimizer_has_begun() and engine.is_chief and engine.restored is None:
+            if fresh and self._optimizer_has_begun() and engine.peers.is_chief and engine.checkpoints.restored is None:
                 self._say(
-                    f"the optimizer {self.model.optimizer.name} has made {self._iterations()} updates before; on "
-                    "parameter servers its averages begin anew"
+                    f"the optimizer {self.model.optimizer.name} has already made {self._iterations()} updates; on "
+                    "parameter servers its averages start afresh"
                 )
             return
         together = self._strategy.gradients_per_update > 1
-        if engine.restored is not None and fresh:
+        if engine.checkpoints.restored is not None and fresh:
             return
         if together or changed or (fresh and self._optimizer_has_begun()):
-            engine.assign(*self._values_of_model())
+            engine.values.assign(*self._values_of_model())
 
     def take_changes(self) -> None:
-        """Hands over what a callback has made of the model while a training goes on.
+        """Takes over a callback's changes to the model during a training.
 
         Raises:
-          ModelError: there are several tasks, and callbacks are the chief's.
+          ModelError: there are several tasks, but callbacks run on the chief only.
         """
         changed = self._changed()
         if self._strategy.cluster is None:
             if changed:
-                self.trainer.join().assign(*self._values_of_model())
+                self.trainer.join().values.assign(*self._values_of_model())
             return
-        # Of the learning rate, all tasks hear with a step.
+        # All tasks receive the learning rate with a step.
         unheard = [name for name in changed if name != f"optimizer/{LEARNING_RATE}/"]
         if unheard:
             raise ModelError(
-                f"fit: a callback has changed {unheard[0]} (and {len(unheard) - 1} more) while the training goes on, "
-                "and these are the values of a job with other tasks, which do not know of it. Change them between two "
+                f"fit: a callback has changed {unheard[0]} (and {len(unheard) - 1} more) during the training, "
+                "but other tasks of the job do not see the change. Change values between two "
                 "calls of fit, or in one process without a cluster."
             )
 
     def _changed(self) -> list[str]:
-        """The variables of the model that have other values now than the job has read from them or written to them."""
+        """Returns the model's variables whose values have changed since the job last read or wrote them."""
         changed = []
         for name, variable in self._entries():
             known = self._known.get(id(variable))
             if known is not None and known[0] is variable.value:
                 continue
             digest = _digest(np.asarray(variable.value))
-            if known is None or known[1] != digest:  # an evaluation puts copies in the place of all values
+            if known is None or known[1] != digest:  # an evaluation replaces all values by copies
                 changed.append(name)
             self._known[id(variable)] = variable.value, digest
         return changed
 
-    def _check_frozen(self, engine: Values) -> None:
-        """Frozen variables are no part of the job, but all its tasks must have frozen the same values."""
+    def _check_frozen(self, engine: Engine) -> None:
+        """Checks that all tasks have frozen the same values, which are not part of the job."""
         if self._digest is None:
             return
-        engine.params()
-        if not np.array_equal(engine.model_state()[FROZEN], self._digest):
+        engine.values.params()
+        if not np.array_equal(engine.values.model_state()[FROZEN], self._digest):
             names = ", ".join(sorted({variable.path for variable in self._parts.frozen})[:4])
             raise ModelMismatch(
-                f"{engine.task}: the variables that are not trained ({names}, ...) have other values here than where "
-                "the job began. Every task makes its own: call keras.utils.set_random_seed before the model is made, "
-                "or load the same file on all tasks."
+                f"{engine.peers.task}: the variables that are not trained ({names}, ...) have other values here than "
+                "on the task that began the job. Every task makes its own: call keras.utils.set_random_seed before "
+                "creating the model, or load the same file on all tasks."
             )
 
     def _state(self) -> PyTree:
@@ -181,7 +179,7 @@ class Job:
 
     def _entries(self) -> list[tuple[str, Any]]:
         entries = [*self._parts.trained.items(), *self._parts.changed.items()]
-        if not self._on_ps:  # where the optimizer's state is
+        if not self._on_ps:  # the optimizer's state is on the ps
             pairs = zip(self._slots, self.model.optimizer.variables, strict=True)
             entries += [(f"optimizer/{kind}/{owner}", variable) for (kind, owner), variable in pairs]
         return entries
@@ -192,13 +190,11 @@ class Job:
         named = self._optimizer.named(params, self._slots, values)
         return params, self._state(), named
 
-    # --- the way of values
-
     def fill(self) -> None:
-        """Gives the Keras model the values of the job as it now is."""
+        """Gives the Keras model the current values of the job."""
         engine = self.trainer.join()
-        params = engine.params()
-        state = engine.model_state()
+        params = engine.values.params()
+        state = engine.values.model_state()
         for name, variable in self._parts.trained.items():
             self._write(variable, params[name])
         for name, variable in self._parts.changed.items():
@@ -206,10 +202,10 @@ class Job:
         self._fill_optimizer(engine)
         self.running.write()
 
-    def _fill_optimizer(self, engine: Values) -> None:
-        state = engine.optimizer_state()
+    def _fill_optimizer(self, engine: Engine) -> None:
+        state = engine.values.optimizer_state()
         if state is None:
-            self._write(iterations(self.model.optimizer), np.int32(engine.global_step))
+            self._write(iterations(self.model.optimizer), np.int32(engine.steps.global_step))
             return
         for variable, value in zip(self.model.optimizer.variables, listed(state, self._slots), strict=True):
             self._write(variable, value)
@@ -228,7 +224,7 @@ def _digest(value: Any) -> int:
 
 
 def _what_is_trained(model: Any) -> tuple[Any, ...]:
-    """What the functions of a job are made of; compile() makes all but the variables anew."""
+    """Returns the parts of a job's functions; compile() replaces all but the variables."""
     return (
         tuple(id(variable) for variable in model.trainable_variables),
         tuple(id(variable) for variable in model.non_trainable_variables),
@@ -249,24 +245,24 @@ def _check(model: Any, strategy: Strategy) -> None:
     kind = type(model)
     if kind.train_step is not JAXTrainer.train_step:
         raise ModelError(
-            f"{kind.__name__} has a train_step of its own, which makes gradients and updates in one process, so that "
-            "no strategy can take them apart. Override call(), compute_loss() or compute_metrics() instead, which are "
-            "used; or write the loop with trainband.Trainer, whose loss may call model.stateless_call()."
+            f"{kind.__name__} has its own train_step, which makes gradients and updates in one process, so a "
+            "strategy cannot separate them. Override call(), compute_loss() or compute_metrics() instead; "
+            "or write the loop with trainband.Trainer, whose loss may call model.stateless_call()."
         )
     if not model.trainable_variables:
-        raise ModelError(f"{model.name} has no trainable variables: nothing would be trained.")
+        raise ModelError(f"{model.name} has no trainable variables; make some trainable.")
     if model.run_eagerly:
         raise ModelError(
-            "compile(run_eagerly=True) runs every layer by itself; trainband compiles the step: leave it out."
+            "compile(run_eagerly=True) runs layers one by one, but trainband compiles the step; remove it."
         )
     if _is_on_ps(strategy) and getattr(model.optimizer, "use_ema", False):
         raise ModelError(
             f"the optimizer {model.optimizer.name} has use_ema=True: its averages would stay on the parameter servers, "
-            "and fit could not put them into the model at its end. Use keras.callbacks.SwapEMAWeights under another "
+            "and fit could not copy them to the model at its end. Use keras.callbacks.SwapEMAWeights with another "
             "strategy, or a smaller learning rate at the end."
         )
     if keras.distribution.distribution() is not None:
         raise ModelError(
-            "keras.distribution.set_distribution is in effect, which places variables itself; use it or a strategy of "
-            "trainband, not both."
+            "keras.distribution.set_distribution is in effect, which places variables itself; use it or a trainband "
+            "strategy, not both."
         )

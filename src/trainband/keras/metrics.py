@@ -1,4 +1,4 @@
-"""Keras's metrics over a training, added up from what each step says of its batch."""
+"""Keras's metrics over a training, summed from each step's contribution."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 CONTRIBUTION = "keras"
-"""The name under which a step tells what its batch adds to all metrics."""
+"""The name under which a step returns its batch's contribution to all metrics."""
 
 FOLD_AT = 256
-"""Steps whose contributions are kept before they are added up: by then they have long been computed."""
+"""Steps whose contributions are kept before they are summed: by then they have long been computed."""
 
 
 Step = Callable[[list[Any]], tuple[list[Any], dict[str, Any]]]
@@ -26,15 +26,15 @@ Step = Callable[[list[Any]], tuple[list[Any], dict[str, Any]]]
 
 
 class MetricLayout:
-    """Where what a step says of a model's metrics lies in one vector.
+    """Layout of a step's contribution to a model's metrics in one vector.
 
-    Keras's metrics add up: what a batch changes in them does not depend on what was there. A metric of the user's may
-    do something else, such as keep the largest value; what it gives of each batch by itself is in the vector then, and
-    its mean over the batches is what is shown.
+    Keras's metrics are sums: the change by a batch does not depend on earlier values. A user's metric may differ, for
+    example keep the largest value; the vector then holds its result for each batch alone, and its mean over the batches
+    is shown.
 
     Args:
       model: compiled, its metrics built.
-      step: of one of the batches to come.
+      step: of a batch like those to come.
     """
 
     def __init__(self, model: Any, step: Step) -> None:
@@ -53,17 +53,17 @@ class MetricLayout:
         self._added = [name for name in logs if name not in shown]
         self._means_tree = jax.tree.structure(means)
         self._means_shapes = [leaf.shape for leaf in jax.tree.leaves(means)]
-        # Compiled now: later, another thread of Keras's may ask, while an evaluation uses the metrics.
+        # Compiled now: later, another Keras thread may read it while an evaluation uses the metrics.
         self._results = jax.jit(self._shown).lower(self._zero, means).compile()
 
     @property
     def not_added_up(self) -> tuple[str, ...]:
-        """The metrics that are shown as their mean over the batches."""
+        """The metrics shown as their mean over the batches."""
         return tuple(metric.name for metric in self._apart)
 
     @property
     def size(self) -> int:
-        """Numbers in the vector."""
+        """Number of values in the vector."""
         means = sum(math.prod(shape) for shape in self._means_shapes)
         return int(sum(self._sizes) + means + len(self._added) + 1)
 
@@ -72,10 +72,10 @@ class MetricLayout:
         return list(self._zero)
 
     def packed(self, values: list[Any], logs: Mapping[str, Any], examples: int) -> jax.Array:
-        """float32[size]: what a batch adds, for each of its examples; traceable.
+        """Returns a batch's contribution per example, float32[size]; traceable.
 
         Args:
-          values: the variables' after the batch, and nothing before.
+          values: the variables' values after this batch alone.
           logs: what `compute_metrics` returned.
           examples: in the batch.
         """
@@ -90,7 +90,7 @@ class MetricLayout:
         return jnp.concatenate([*sums, *means, *added, jnp.ones(1)])
 
     def unpacked(self, total: NDArray[np.float64]) -> list[NDArray[Any]]:
-        """The variables' values at this distance from those after a reset, in their dtypes."""
+        """Returns the variables' values at this distance from those after a reset, in their dtypes."""
         ends = np.cumsum(self._sizes)
         return [
             (zero.astype(np.float64) + part.reshape(zero.shape)).astype(zero.dtype)
@@ -98,11 +98,11 @@ class MetricLayout:
         ]
 
     def results(self, total: NDArray[np.float64], last: NDArray[np.float64]) -> dict[str, Any]:
-        """What Keras shows in its logs.
+        """Returns the logs that Keras shows.
 
         Args:
-          total: the sum of what all batches have added.
-          last: what the last one has added.
+          total: the sum of all batches' contributions.
+          last: the last contribution.
         """
         means = total[sum(self._sizes) :] / max(1.0, total[-1])
         leaves = []
@@ -111,17 +111,17 @@ class MetricLayout:
             means = means[math.prod(shape) :]
         shown = self._results(self.unpacked(total), jax.tree.unflatten(self._means_tree, leaves))
         found = {name: np.asarray(value) for name, value in shown.items()}
-        # As Keras does: what compute_metrics has added to the metrics is of the last batch.
+        # As in Keras: logs that compute_metrics adds are of the last batch.
         extra = dict(zip(self._added, last[-1 - len(self._added) : -1] / max(1.0, last[-1]), strict=True))
         return {name: np.float32(extra[name]) if name in extra else found[name] for name in self._logs}
 
     def _single(self, values: list[Any]) -> list[Any]:
-        """The results of the metrics that are shown as means."""
+        """Returns the results of the metrics shown as means."""
         with scope_of(zip(self.variables, values, strict=True)):
             return [metric.result() for metric in self._apart]
 
     def _shown(self, values: list[Any], means: list[Any]) -> dict[str, Any]:
-        """The model's own account of its metrics, in which some have these results."""
+        """Returns the model's own metric results, some replaced by these."""
         with ExitStack() as stack:
             stack.enter_context(scope_of(zip(self.variables, values, strict=True)))
             for metric, mean in zip(self._apart, means, strict=True):
@@ -135,7 +135,7 @@ def _same(value: Any) -> Any:
 
 
 def _that_do_not_add_up(model: Any, variables: list[Any], zero: list[Any], step: Step) -> list[Any]:
-    """The user's own metrics in whose variables what a batch changes depends on what was there."""
+    """Returns the user's metrics whose change by a batch depends on earlier values."""
     foreign = [metric for metric in _leaves(model.metrics) if not _is_keras(type(metric).update_state)]
     if not foreign:
         return []
@@ -148,7 +148,7 @@ def _that_do_not_add_up(model: Any, variables: list[Any], zero: list[Any], step:
 
     def moved(by: list[Any]) -> list[Any]:
         pairs = zip(zero, by, owners, strict=True)
-        with np.errstate(invalid="ignore"):  # a minimum may begin with infinity
+        with np.errstate(invalid="ignore"):  # a minimum may start at infinity
             return [value if i is None else (value + np.asarray(more)).astype(value.dtype) for value, more, i in pairs]
 
     first = change(zero)
@@ -161,7 +161,7 @@ def _that_do_not_add_up(model: Any, variables: list[Any], zero: list[Any], step:
 
 
 def _leaves(metrics: Sequence[Any]) -> Iterator[Any]:
-    """All metrics, with those that Keras has gathered in one."""
+    """Yields all metrics, including those that Keras groups in one."""
     for metric in metrics:
         inner = getattr(metric, "metrics", None) if _is_keras(type(metric).update_state) else None
         if inner:
@@ -175,16 +175,16 @@ def _is_keras(function: Any) -> bool:
 
 
 def scope_of(mapping: Any) -> Any:
-    """A context in which Keras's variables have these values."""
-    from trainband.keras.inside import keras
+    """Returns a context in which Keras's variables have these values."""
+    from trainband.keras.keras_internals import keras
 
     return keras.StatelessScope(state_mapping=list(mapping))
 
 
 class RunningMetrics:
-    """The metrics of an epoch so far; added up when somebody looks, in double precision.
+    """The metrics of an epoch so far, summed on demand, in double precision.
 
-    From several threads: Keras runs its own callbacks in one beside the training.
+    Thread-safe: Keras runs its own callbacks in a thread beside the training.
     """
 
     def __init__(self, layout: MetricLayout) -> None:
@@ -193,14 +193,14 @@ class RunningMetrics:
         self.reset()
 
     def reset(self) -> None:
-        """Begins anew."""
+        """Starts afresh."""
         with self._lock:
             self._pending: list[tuple[Any, int]] = []
             self._total = np.zeros(self._layout.size, np.float64)
             self._last = np.zeros(self._layout.size, np.float64)
 
     def add(self, contribution: Any, examples: int) -> None:
-        """Takes what a step's batch of so many examples has contributed."""
+        """Adds the contribution of a batch with this many examples."""
         with self._lock:
             self._pending.append((contribution, examples))
             if len(self._pending) >= 2 * FOLD_AT:
@@ -213,14 +213,14 @@ class RunningMetrics:
         del self._pending[:count]
 
     def results(self) -> dict[str, Any]:
-        """Every metric's result, by name."""
+        """Returns every metric's result, by name."""
         with self._lock:
             self._fold(len(self._pending))
             total, last = self._total.copy(), self._last
         return self._layout.results(total, last)
 
     def write(self) -> None:
-        """Gives Keras's own metrics the values that they would have."""
+        """Writes the values to Keras's own metrics."""
         with self._lock:
             self._fold(len(self._pending))
             total = self._total.copy()
@@ -229,7 +229,7 @@ class RunningMetrics:
 
 
 class LazyLogs(Mapping[str, Any]):
-    """A step's logs, computed when somebody looks at them: most callbacks do not."""
+    """A step's logs, computed on access: most callbacks do not read them."""
 
     def __init__(self, results: Callable[[], dict[str, Any]]) -> None:
         self._compute = results

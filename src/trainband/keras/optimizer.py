@@ -1,4 +1,4 @@
-"""A Keras optimizer as two pure functions on any part of the variables, as every strategy wants it."""
+"""A Keras optimizer as two pure functions on any subset of the variables, as strategies need it."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from typing import Any
 import jax
 
 from trainband.errors import ModelError
-from trainband.keras.inside import config_of, iterations, keras, learning_rate
+from trainband.keras.keras_internals import config_of, iterations, keras, learning_rate
 from trainband.model.optimizer import NewParams
 from trainband.model.variables import PyTree, path_name
 
 LEARNING_RATE = "learning_rate"
-"""The leaf of the state that a callback may change while training goes on."""
+"""The leaf of the state that a callback may change during training."""
 
 ITERATIONS = "iterations"
 """The leaf that counts the updates."""
 
 COUNTED = re.compile(r"^variable_\d+$")
-"""What Keras calls a variable that was given no name: by a count of the whole process, another one each time."""
+"""Keras's name for an unnamed variable: it has a process-wide count, so it differs each time."""
 
 Slots = list[tuple[str, str]]
-"""Of each variable of a Keras optimizer, in order: what it is, and the name of the variable that it is of, or ''."""
+"""For each variable of a Keras optimizer, in order: its kind, and the name of its model variable, or ''."""
 
 
 class KerasOptimizer:
-    """What optax calls a GradientTransformation, made of a Keras optimizer. Its update says what params become.
+    """A Keras optimizer as optax's GradientTransformation. Its update returns new params.
 
-    A new Keras optimizer is built for each part of the variables, from the config of the given one: the variables of
-    an optimizer cannot be cut, but a new one has them in the right size. It is built and run while JAX traces, so that
+    A new Keras optimizer is built for each part of the variables, from the config of the given one: an optimizer's
+    variables cannot be split, but those of a new one have the right size. It is built and run while JAX traces, so
     nothing is allocated. The state is a dict: `iterations`, `learning_rate`, and for each kind of variable that the
-    optimizer keeps (`momentum`, say) a tree like the params'.
+    optimizer keeps (such as `momentum`) a tree like the params'.
 
     Args:
       optimizer: any optimizer of Keras 3.
       originals: the model's trainable variables by name, for their constraints and for `exclude_from_weight_decay`.
 
     Raises:
-      ModelError: the optimizer cannot be made anew, or keeps what a parameter server cannot.
+      ModelError: the optimizer cannot be rebuilt, or its state cannot be kept on a parameter server.
     """
 
     def __init__(self, optimizer: Any, originals: dict[str, Any]) -> None:
@@ -47,20 +47,20 @@ class KerasOptimizer:
         self._originals = originals
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             raise ModelError(
-                "a LossScaleOptimizer (which compile() adds under the policy mixed_float16) leaves out the "
-                "gradients of its process that are not finite, which trainband does for all workers; use the policy "
+                "a LossScaleOptimizer (which compile() adds under the policy mixed_float16) skips gradients of its "
+                "process that are not finite, which trainband does for all workers; use the policy "
                 "mixed_bfloat16, which needs no loss scaling, or compile(auto_scale_loss=False)."
             )
         self._fresh()
 
     def init(self, params: PyTree) -> PyTree:
-        """The state for these params, which the given optimizer would begin with."""
+        """Returns the given optimizer's initial state for these params."""
         names, leaves, _ = _flattened(params)
         optimizer, slots = self._built(names, leaves)
         return self.named(params, slots, [variable.value for variable in optimizer.variables])
 
     def update(self, gradient: PyTree, state: PyTree, params: PyTree) -> tuple[NewParams, PyTree]:
-        """(what the params become, the new state), by Keras's `stateless_apply`."""
+        """Returns the new params and the new state, by Keras's `stateless_apply`."""
         names, leaves, treedef = _flattened(params)
         optimizer, slots = self._built(names, leaves)
         old = listed(state, slots)
@@ -68,7 +68,7 @@ class KerasOptimizer:
         return NewParams(jax.tree.unflatten(treedef, new)), self.named(params, slots, new_state)
 
     def slots_of(self, variables: Mapping[str, Any]) -> Slots:
-        """Of a Keras optimizer that was built with these variables, in their order."""
+        """Returns the slots of a Keras optimizer built with these variables, in their order."""
         found: Slots = []
 
         def build(leaves: list[Any]) -> None:
@@ -88,7 +88,7 @@ class KerasOptimizer:
         return {kind: part[""] if "" in part else _like_params(part, names, treedef) for kind, part in kinds.items()}
 
     def _built(self, given: Sequence[str], leaves: Sequence[Any]) -> tuple[Any, Slots]:
-        """(a Keras optimizer for variables of these names and values, its slots)."""
+        """Returns a Keras optimizer for variables of these names and values, and its slots."""
         optimizer = self._fresh()
         names: dict[int, str] = {}
         variables = []
@@ -114,7 +114,7 @@ class KerasOptimizer:
         optimizer.build(variables)
         taken: set[str] = set()
         for variable in optimizer.variables:
-            if id(variable) not in slots:  # made in a way of the optimizer's own, as Adafactor does
+            if id(variable) not in slots:  # made in the optimizer's own way, as in Adafactor
                 name = variable.path.partition("/")[2] or variable.path
                 name = COUNTED.sub("variable", name)
                 while name in taken:
@@ -124,7 +124,7 @@ class KerasOptimizer:
         return optimizer, [slots[id(variable)] for variable in optimizer.variables]
 
     def _original(self, name: str) -> Any:
-        """The model's variable that a leaf is, or is a slice of."""
+        """Returns the model's variable for a leaf, which may be a slice of it."""
         while name not in self._originals and "/" in name:
             name = name.rpartition("/")[0]
         return self._originals.get(name)
@@ -135,12 +135,12 @@ class KerasOptimizer:
             return kind.from_config(config_of(self._given))
         except Exception as exc:
             raise ModelError(
-                f"the optimizer {kind.__name__} cannot be made anew from its config ({type(exc).__name__}: {exc}), "
+                f"the optimizer {kind.__name__} cannot be rebuilt from its config ({type(exc).__name__}: {exc}), "
                 "which the tasks of a job must do; give it get_config(), with every argument of its __init__."
             ) from exc
 
     def _exclude(self, optimizer: Any, variables: list[Any], names: dict[int, str]) -> None:
-        """Has the new optimizer exclude from weight decay what the given one does."""
+        """Excludes the variables from weight decay that the given optimizer excludes."""
         excluded: set[int] = getattr(self._given, "_exclude_from_weight_decay", set())
         pattern = getattr(self._given, "_exclude_from_weight_decay_pattern", None)
         if not excluded and pattern is None:
@@ -156,14 +156,14 @@ class KerasOptimizer:
 
 
 def _like_params(part: dict[str, Any], names: Sequence[str], treedef: Any) -> PyTree:
-    """What an optimizer keeps of each param, as a tree like the params'; by name, where it keeps it of some only."""
+    """Returns an optimizer's values per param as a tree like the params'; by name, if it keeps them for some only."""
     if len(part) < len(names):
         return part
     return jax.tree.unflatten(treedef, [part[name] for name in names])
 
 
 def listed(state: PyTree, slots: Slots) -> list[Any]:
-    """A state's values in the order of a Keras optimizer's variables."""
+    """Returns a state's values in the order of a Keras optimizer's variables."""
     by_name = {
         kind: {path_name(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(part)[0]}
         for kind, part in state.items()
@@ -172,6 +172,6 @@ def listed(state: PyTree, slots: Slots) -> list[Any]:
 
 
 def _flattened(params: PyTree) -> tuple[list[str], list[Any], Any]:
-    """(names, leaves, tree)."""
+    """Returns the names, the leaves and the tree."""
     found, treedef = jax.tree_util.tree_flatten_with_path(params)
     return [path_name(path) for path, _ in found], [leaf for _, leaf in found], treedef

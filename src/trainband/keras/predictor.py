@@ -1,4 +1,4 @@
-"""A Keras model as what is exported, compressed and served."""
+"""A Keras model for export, compression and serving."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from trainband.errors import ModelError, ModelMismatch
 from trainband.export import ExportReport, Options, export_program
 from trainband.export.targets.base import NO_OPTIONS
 from trainband.keras.function import FROZEN, digest_of, named, seed_generators
-from trainband.keras.inside import keras
+from trainband.keras.keras_internals import keras
+from trainband.keras.model_files import check_model_file
 from trainband.model.inference import InferenceProgram, Tensors
 from trainband.model.predictor import Predictor
 from trainband.model.signature import BATCH, TensorSpec
@@ -25,19 +26,19 @@ _PARAMS, _STATE = "params/", "model_state/"
 
 
 def _is_of_training(name: str) -> bool:
-    """Whether a tensor of a checkpoint is for training alone: the digest of frozen weights, or a random stream."""
+    """Whether a checkpoint's tensor is only for training: the digest of frozen weights, or a random stream."""
     return name == f"{_STATE}{FROZEN}" or name.rpartition("/")[2] == "seed_generator_state"
 
 
 class KerasPredictor(Predictor):
-    """The predictor of a Keras model: what it computes with `training=False`, by the names of its jobs.
+    """The predictor of a Keras model: its function with `training=False`, with weights named as in its jobs.
 
-    A checkpoint holds what training changes. What it does not hold, such as the weights of frozen layers, is the
-    model's own. Without a checkpoint, all are.
+    A checkpoint holds the values that training changes. Others, such as the weights of frozen layers, are the model's
+    own; without a checkpoint, all are.
 
     Args:
       model: built.
-      example: a batch to trace it with and to try it on: an array, or a dict by the names of the inputs. Without one,
+      example: a batch to trace and try it with: an array, or a dict by the names of the inputs. Without one,
         random numbers in the shapes of its inputs.
 
     Raises:
@@ -46,12 +47,12 @@ class KerasPredictor(Predictor):
 
     def __init__(self, model: Any, example: PyTree = None) -> None:
         if not isinstance(model, keras.Model):
-            raise ModelError(f"a KerasPredictor wants a Keras model, got {model!r}.")
+            raise ModelError(f"KerasPredictor needs a Keras model, got {model!r}.")
         if not model.built:
             raise ModelError(f"the Keras model {model.name} has no weights yet: call it once, or give it an Input.")
         self.model = model
         self._trained = named(model.trainable_variables)
-        # Random streams draw nothing here: they stay as they are, and are among nobody's weights.
+        # Random streams are not drawn from here: they stay unchanged, and are not weights.
         streams = {id(generator.state) for generator in seed_generators(model)}
         self._state = {
             name: variable
@@ -86,8 +87,8 @@ class KerasPredictor(Predictor):
             kept |= own
         elif missing := sorted(own.keys() - given.keys()):  # type: ignore[union-attr]
             raise ModelMismatch(
-                f"{source or 'what is given'} is of another model: {self.name} has {missing[0]}, and it has not. Keras "
-                "numbers layers that have no name in the order in which a process makes them; give each a name."
+                f"{source or 'what is given'} is of another model: it lacks {missing[0]} of {self.name}. Keras "
+                "numbers unnamed layers in the order in which a process makes them; give each a name."
             )
         assert given is not None
         self._check_frozen(given, source)
@@ -115,9 +116,9 @@ class KerasPredictor(Predictor):
         )
 
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """What a batch is made of, as the model's own inputs say it; empty if it has none.
+        """The parts of a batch, from the model's own inputs; empty if it has none.
 
-        An axis besides the first whose length is open is named by its input and its place, such as `tokens_1`.
+        An axis of open length besides the first is named by its input and index, such as `tokens_1`.
         """
         tensors = getattr(self.model, "inputs", None) or []
         names = _names_of(self.model)
@@ -152,34 +153,35 @@ class KerasPredictor(Predictor):
         return predict
 
     def _check_frozen(self, given: Mapping[str, Any], source: str) -> None:
-        """A checkpoint says by a digest which frozen weights it was trained with."""
+        """Checks by a checkpoint's digest that the frozen weights are those it was trained with."""
         wanted = given.get(f"{_STATE}{FROZEN}")
         if not isinstance(wanted, np.ndarray):
             return
         frozen = [variable for name, variable in self._state.items() if f"{_STATE}{name}" not in given]
         if not np.array_equal(wanted, digest_of(self.model, frozen)):
             raise ModelMismatch(
-                f"{source or 'the checkpoint'} was trained with other values of what {self.name} does not train "
+                f"{source or 'the checkpoint'} was trained with other values of the frozen weights of {self.name} "
                 f"({', '.join(variable.path for variable in frozen[:3])}): load those into the model first."
             )
 
 
 def predictor_of(model: Any, example: PyTree = None) -> KerasPredictor:
-    """What of a Keras model goes out of the door; see `KerasPredictor`."""
+    """Returns the predictor of a Keras model; see `KerasPredictor`."""
     return KerasPredictor(model, example)
 
 
 def predictor_of_file(path: str | Path) -> KerasPredictor:
-    """The same of a model in a `.keras` file.
+    """Returns the predictor of a model in a `.keras` file.
 
     Raises:
       ModelError: Keras cannot load it.
     """
     try:
+        check_model_file(Path(path))
         return KerasPredictor(keras.saving.load_model(path, compile=False))
-    except (ValueError, TypeError, OSError) as exc:
+    except (ValueError, TypeError, KeyError, AttributeError, OSError, RuntimeError, MemoryError) as exc:
         reason = (str(exc).strip().splitlines() or [type(exc).__name__])[0]
-        raise ModelError(f"{path} cannot be loaded by Keras {keras.__version__}: {reason}") from exc
+        raise ModelError(f"Keras {keras.__version__} cannot load {path}: {reason}") from exc
 
 
 def export(
@@ -192,20 +194,20 @@ def export(
     force: bool = False,
     options: Options = NO_OPTIONS,
 ) -> ExportReport:
-    """Exports a Keras model with the weights that it has.
+    """Exports a Keras model with its current weights.
 
     Args:
       model: built.
       out: the directory to make.
       to: one of `trainband.export.TARGETS`.
       example: a batch; see `KerasPredictor`.
-      batch: how many examples every call will have; any number when `None`.
-      force: whether an earlier export in `out` is replaced.
-      options: what only some formats have.
+      batch: number of examples in every call; any number when `None`.
+      force: whether to replace an earlier export in `out`.
+      options: for some formats only.
 
     Raises:
-      ModelError: the model cannot be exported to this format, or computes something else there.
-      YourError: `out` is there, or a library is missing.
+      ModelError: the model cannot be exported to this format, or its results differ there.
+      YourError: `out` exists, or a library is missing.
     """
     program = KerasPredictor(model, example).program(batch=batch)
     return export_program(program, out, to, force=force, options=options)
@@ -216,7 +218,7 @@ def _values(variables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _names_of(model: Any) -> list[str]:
-    """The names of a model's inputs; `input`, where it has a single one without a name of its own."""
+    """Returns the names of a model's inputs; `input`, for a single one without its own name."""
     structure = getattr(model, "input", None) if getattr(model, "inputs", None) else None
     if isinstance(structure, dict):
         return [_identifier(key) for key in sorted(structure)]
@@ -225,7 +227,7 @@ def _names_of(model: Any) -> list[str]:
 
 
 def _arranged(model: Any, batch: PyTree) -> PyTree:
-    """A batch as the model wants it: in the structure that its inputs have."""
+    """Arranges a batch in the structure of the model's inputs."""
     names = _names_of(model)
     if not isinstance(batch, dict) or not names:
         return batch

@@ -1,9 +1,8 @@
-"""Which part of the data each worker trains on: Keras's data adapters, cut for the workers of a job."""
+"""Each worker's part of the data: Keras's data adapters, split among the workers of a job."""
 
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -14,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainband.errors import DataError
-from trainband.keras.inside import (
+from trainband.keras.keras_internals import (
     ArrayDataAdapter,
     DataAdapter,
     GeneratorDataAdapter,
     PyDatasetAdapter,
     can_convert_arrays,
     get_data_adapter,
-    get_random_seed,
     keras,
 )
 from trainband.runtime.overrides import override
@@ -32,15 +30,14 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """A worker's place among those that train.
+    """A worker's place among the training workers.
 
     Attributes:
-      workers: how many there are.
-      index: which of them this is, from 0.
+      workers: their number.
+      index: of this one, from 0.
       together: how many workers' gradients make one update.
-      devices: which must divide each worker's batch; 1 where any size will do.
-      alike: whether all workers' batches of an update must have one shape.
-      job: the same words on all of them, for a shuffling that all agree on.
+      devices: must divide each worker's batch; 1 if any size will do.
+      alike: whether all workers' batches of an update must have the same shape.
     """
 
     workers: int = 1
@@ -48,11 +45,10 @@ class Share:
     together: int = 1
     devices: int = 1
     alike: bool = False
-    job: str = ""
 
     @classmethod
     def of(cls, strategy: Strategy) -> Share:
-        """The share of this task, under a strategy."""
+        """Returns the share of this task under a strategy."""
         cluster, refuses = strategy.cluster, strategy.remainder == "refuse"
         if cluster is None or not cluster.task.trains:
             return cls(devices=strategy.num_replicas if refuses else 1)
@@ -63,25 +59,24 @@ class Share:
             together=strategy.gradients_per_update,
             devices=max(1, strategy.num_replicas // workers) if refuses else 1,
             alike=not cluster.spec.ps,
-            job=",".join(map(str, cluster.spec.workers)),
         )
 
     @property
     def is_all(self) -> bool:
-        """Whether there is nothing to cut."""
+        """Whether there is nothing to split."""
         return self.workers == 1
 
     def updates(self, examples: int, batch_size: int) -> int:
-        """Updates of the job in one pass over so many examples."""
+        """Returns the job's updates in one pass over this many examples."""
         whole, rest = divmod(examples, batch_size * self.together)
         return whole + (rest >= (self.workers if self.alike else 1))
 
     def cut(self, order: Indices, batch_size: int) -> Iterator[Indices]:
-        """The worker's batches of one pass over the examples in this order; together, the workers' are the whole.
+        """Yields the worker's batches of one pass over the examples in this order; all workers' together are the whole.
 
-        Where all make each update together, it is made of `workers * batch_size` examples that follow one another,
-        each worker taking an equal part of them, so that it is the same update as that of one device on all of them.
-        Where their batches must have one shape, up to `workers - 1` examples are left over at the end.
+        If all make each update together, it covers `workers * batch_size` consecutive examples, each worker taking an
+        equal part of them, so that it equals the update of one device on all of them. If their batches must have the
+        same shape, up to `workers - 1` examples are left over at the end.
         """
         if self.together < self.workers:
             for start in range(self.index * batch_size, len(order), self.workers * batch_size):
@@ -98,10 +93,10 @@ class Share:
                 yield mine
 
     def check_sizes(self, examples: int, batch_size: int) -> None:
-        """Sees before the first epoch whether the last batch of it would be refused.
+        """Checks before the first epoch whether its last batch would be refused.
 
         Raises:
-          DataError: the devices do not divide one of the batches, and must.
+          DataError: the devices must divide the batches, but do not.
         """
         if self.devices == 1:
             return
@@ -110,19 +105,50 @@ class Share:
         if refused:
             raise DataError(
                 f"fit: {examples} examples in batches of {batch_size} make batches of "
-                f"{' and '.join(map(str, refused))} examples, which {self.devices} devices do not divide: leave out "
+                f"{' and '.join(map(str, refused))} examples, which {self.devices} devices do not divide: remove "
                 'remainder="refuse" of the strategy, or give a number of examples and a batch_size that are multiples '
                 f"of {self.devices}{f' * {self.workers}' if self.workers > 1 else ''}."
             )
 
 
-class Endless(DataAdapter):  # type: ignore[misc]
-    """Another adapter's batches, again and again: a fast worker of a job needs more than its share in an epoch.
+class Order:
+    """The order of a `fit`'s examples, the same on all workers, whose own seeds and draws may differ.
+
+    It depends on the number of workers, the number of the call of `fit`, the epoch, and the pass over the data in it;
+    with `steps_per_epoch`, where passes do not begin with epochs, on the pass alone.
 
     Args:
-      adapter: whose.
-      updates: of the job in an epoch, which ends it; `None` where that is not known.
-      goes_on: whether an epoch begins where the one before ended, as `steps_per_epoch` has it.
+      workers: their number.
+      fit: number of the call of `fit`, from 1.
+      by_epoch: whether a pass begins with each epoch.
+    """
+
+    def __init__(self, workers: int, fit: int = 1, *, by_epoch: bool = True) -> None:
+        self._workers = workers
+        self._fit = fit
+        self._by_epoch = by_epoch
+        self._epoch: int | None = None
+        self._passes = 0
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Restarts the count of passes: fast workers make more of them in an epoch than slow ones."""
+        if self._by_epoch or self._epoch is None:
+            self._epoch, self._passes = epoch, 0
+
+    def next_pass(self) -> np.random.RandomState:
+        """Returns the random state of the next pass's order."""
+        self._passes += 1
+        epoch = (self._epoch or 0) if self._by_epoch else 0
+        return np.random.RandomState([self._workers, self._fit, epoch, self._passes])
+
+
+class Endless(DataAdapter):  # type: ignore[misc]
+    """Repeats another adapter's batches: a fast worker of a job needs more than its share in an epoch.
+
+    Args:
+      adapter: to repeat.
+      updates: of the job in an epoch, which ends it; `None` if unknown.
+      goes_on: whether an epoch begins where the last one ended, as with `steps_per_epoch`.
     """
 
     def __init__(self, adapter: Any, updates: int | None, *, goes_on: bool) -> None:
@@ -150,7 +176,7 @@ class Endless(DataAdapter):  # type: ignore[misc]
     @property
     @override
     def num_batches(self) -> int | None:
-        """Updates of the job; without it, Keras reads on in one pass from epoch to epoch."""
+        """Updates of the job; without them, Keras continues one pass from epoch to epoch."""
         return None if self._goes_on else self._updates
 
     @property
@@ -179,50 +205,49 @@ class Endless(DataAdapter):  # type: ignore[misc]
 
 
 class ArrayShare(ArrayDataAdapter):  # type: ignore[misc]
-    """One pass over this worker's part of arrays, in batches that are cut only for it."""
+    """One pass over this worker's part of arrays, in batches split only for it."""
 
-    def __init__(self, share: Share, *arrays: Any, **settings: Any) -> None:
+    def __init__(self, share: Share, order: Order, *arrays: Any, **settings: Any) -> None:
         super().__init__(*arrays, **settings)
         self._share = share
-        self._passes = 0
+        self._order = order
         if self._num_samples < share.workers:
             raise DataError(
-                f"fit: {self._num_samples} examples are too few for {share.workers} workers: every one needs an "
+                f"fit: {self._num_samples} examples are too few for {share.workers} workers: each needs an "
                 "example for each update."
+            )
+        batches = -(-self._num_samples // self._batch_size)
+        if share.together < share.workers and batches < share.workers:
+            raise DataError(
+                f"fit: {self._num_samples} examples make {batches} of batch_size={self._batch_size}, but each of the "
+                f"{share.workers} workers needs one; give a batch_size of {self._num_samples // share.workers} or less."
             )
 
     @property
     def examples(self) -> int:
-        """Of all workers together, in one pass."""
+        """Examples of all workers together, in one pass."""
         count: int = self._num_samples
         return count
 
     @property
     def updates(self) -> int:
-        """Of the job, in one pass."""
+        """Updates of the job, in one pass."""
         return self._share.updates(self._num_samples, self._batch_size)
 
     def _get_iterator(self, slice_and_convert_fn: Callable[..., Any], inputs: Any) -> Iterator[Any]:
         order = np.arange(self._num_samples)
-        random = self._random()
+        random = self._order.next_pass()
         if self._shuffle and self._shuffle != "batch":
-            order = random.permutation(self._num_samples)
+            order = random.permutation(order)
         for indices in self._share.cut(order, self._batch_size):
             mine = random.permutation(indices) if self._shuffle == "batch" else indices
             yield keras.tree.map_structure(partial(slice_and_convert_fn, indices=mine), inputs)
 
-    def _random(self) -> Any:
-        """Where the order comes from: all workers must come to the same one."""
-        self._passes += 1
-        if get_random_seed() is not None or self._share.workers == 1:
-            return np.random
-        return np.random.RandomState(zlib.crc32(f"{self._share.job} {self._passes}".encode()))
-
 
 class PyDatasetShare(keras.utils.PyDataset):  # type: ignore[misc, name-defined]
-    """Every so many'th batch of another `PyDataset`.
+    """Every n-th batch of another `PyDataset`, for n workers.
 
-    Where all workers' batches must have one shape, a last one that is smaller is left out.
+    If all workers' batches must have the same shape, a smaller last one is left out.
     """
 
     def __init__(self, dataset: Any, share: Share) -> None:
@@ -267,37 +292,39 @@ def _rows_of(batch: Any) -> int:
 
 def adapter_for(
     share: Share,
-    x: Any,
-    y: Any,
+    order: Order,
+    data: tuple[Any, Any, Any],
     *,
-    sample_weight: Any,
     batch_size: int | None,
     steps_per_epoch: int | None,
     shuffle: Any,
     class_weight: Any,
 ) -> Any:
-    """Keras's data adapter for what `fit` was given, for this worker's part of it.
+    """Returns Keras's data adapter for this worker's part of the data given to `fit`.
 
-    Arrays and `PyDataset`s are cut. What can only be read from beginning to end (generators, `tf.data`, loaders) is
-    read whole by every worker; an epoch is then as long as one of them.
+    `data` is `fit`'s `(x, y, sample_weight)`.
+
+    Arrays and `PyDataset`s are split. Data that can only be read sequentially (generators, `tf.data`, loaders) is read
+    whole by every worker; an epoch is then as long as one of them.
 
     Raises:
-      DataError: there is less data than workers, or a batch would be refused later.
+      DataError: there is less data than workers, or a later batch would be refused.
     """
-    are_arrays = can_convert_arrays((x, y, sample_weight))
+    x, y, sample_weight = data
+    are_arrays = can_convert_arrays(data)
     settings = {"class_weight": class_weight, "shuffle": shuffle, "batch_size": batch_size}
     if not share.is_all and are_arrays:
         if not batch_size and steps_per_epoch:
             examples = keras.tree.flatten(x)[0].shape[0]
             settings["batch_size"] = math.ceil(examples / (steps_per_epoch * share.together))
-        adapter = ArrayShare(share, x, y, sample_weight=sample_weight, steps=steps_per_epoch, **settings)
+        adapter = ArrayShare(share, order, x, y, sample_weight=sample_weight, steps=steps_per_epoch, **settings)
         share.check_sizes(adapter.examples, adapter.batch_size)
         return Endless(adapter, steps_per_epoch or adapter.updates, goes_on=bool(steps_per_epoch))
     if isinstance(x, keras.utils.PyDataset) and share.workers > 1 and x.num_batches:
         part = PyDatasetShare(x, share)
         if part.of_all < share.workers:
             raise DataError(
-                f"fit: a PyDataset of {x.num_batches} batches cannot be shared by {share.workers} workers"
+                f"fit: a PyDataset of {x.num_batches} batches cannot be split among {share.workers} workers"
                 f"{', whose batches must have one size' if share.alike else ''}."
             )
         mine = PyDatasetAdapter(part, class_weight=class_weight, shuffle=shuffle)

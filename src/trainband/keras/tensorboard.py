@@ -12,32 +12,32 @@ import jax
 import numpy as np
 
 from trainband.errors import ModelError
-from trainband.keras.inside import keras
+from trainband.keras.keras_internals import keras
 from trainband.runtime.waiting import Say, say_on_stderr
 
 if TYPE_CHECKING:
-    from trainband.train.event_file import EventFile
+    from trainband.train.tensorboard_file import EventFile
 
 
 class TensorBoard(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
-    """Writes what `tensorboard --logdir` shows, under the names and in the folders of `keras.callbacks.TensorBoard`.
+    """Writes data for `tensorboard --logdir`, under the names and in the folders of `keras.callbacks.TensorBoard`.
 
     Scalars of the training are in `log_dir/train`, those of the validation in `log_dir/validation`.
 
     Args:
       log_dir: of the run.
-      histogram_freq: epochs from one histogram of each weight to the next; 0: none.
+      histogram_freq: epochs between two histograms of each weight; 0: none.
       write_graph: write the layers of a Sequential or functional model as TensorBoard's conceptual graph. The graph of
         operations is not written: there is none on JAX.
-      write_images, embeddings_freq, embeddings_metadata: accepted, and nothing is written for them; a line says so.
-      write_steps_per_second: write the steps a second of each epoch and, unless `update_freq` is `epoch`, batch.
+      write_images, embeddings_freq, embeddings_metadata: accepted but ignored, with a warning.
+      write_steps_per_second: write the steps per second of each epoch and, unless `update_freq` is `epoch`, batch.
       update_freq: `epoch`; or `batch` or a number of batches, after which losses and metrics are written, too.
       profile_batch: the batch, or the first and last batch, that JAX's profiler traces, counted from 1 in each `fit`;
         0: none. TensorBoard's profile plugin (xprof) shows the trace.
-      say: where lines for people go.
+      say: prints lines for people.
 
     Raises:
-      ModelError: an argument is none of these.
+      ModelError: an argument is invalid.
     """
 
     def __init__(
@@ -75,34 +75,28 @@ class TensorBoard(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
         unwritten = {"write_images": write_images, "embeddings_freq": embeddings_freq}
         asked = " and ".join(name for name, value in unwritten.items() if value)
         if asked:
-            say(f"TensorBoard: nothing is written for {asked}; scalars, histograms, the model and profiles are")
+            say(f"TensorBoard: {asked} is ignored; scalars, histograms, the model and profiles are written")
         if self._every or self._last:
-            # Only where it is needed: to hear of a batch, a callback waits for its result.
+            # Only if needed: a callback that handles batches waits for their results.
             self.on_train_batch_begin = self._batch_begins
             self.on_train_batch_end = self._batch_ends
 
-    # --- what Keras calls
-
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's form
-        """See `keras.callbacks.Callback`."""
         self._trains = True
         self._batch = 0
         if self._write_graph and type(self.model).__name__ in ("Sequential", "Functional"):
             self._add_graph()
 
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's form
-        """See `keras.callbacks.Callback`."""
         self._trains = False
         self._stop_trace()
         self._close()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's form
-        """See `keras.callbacks.Callback`."""
         if self._write_rate:
             self._began = time.monotonic(), self._iterations()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """See `keras.callbacks.Callback`."""
         found = dict(logs or {})
         if found:
             validation = {name: found.pop(name) for name in list(found) if name.startswith("val_")}
@@ -124,7 +118,6 @@ class TensorBoard(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
             file.flush()
 
     def on_test_end(self, logs: Any = None) -> None:
-        """See `keras.callbacks.Callback`."""
         if logs and self.model.optimizer is not None:
             self._add("validation", self._iterations(), logs, "evaluation_{}_vs_iterations")
         if not self._trains:
@@ -148,14 +141,12 @@ class TensorBoard(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
         if self._batch >= self._last:
             self._stop_trace()
 
-    # --- what they do
-
     def _iterations(self) -> int:
         return int(self.model.optimizer.iterations)
 
     def _file(self, name: str) -> EventFile:
         if name not in self._files:
-            from trainband.train.event_file import EventFile  # here: it takes a while
+            from trainband.train.tensorboard_file import EventFile  # imported here because it is slow
 
             self._files[name] = EventFile(Path(self.log_dir) / name, self._say)
         return self._files[name]
@@ -167,8 +158,8 @@ class TensorBoard(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
     def _add_graph(self) -> None:
         try:
             graph = self.model.to_json()
-        except Exception as exc:  # whatever get_config of a user's layer raises
-            self._say(f"TensorBoard: the graph of {self.model.name} is not written ({type(exc).__name__}: {exc})")
+        except Exception as exc:  # any error of get_config of a user's layer
+            self._say(f"TensorBoard: could not write the graph of {self.model.name} ({type(exc).__name__}: {exc})")
         else:
             self._file("train").write(_event_of(graph))
 
@@ -183,7 +174,7 @@ class TensorBoard(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
 
 
 def refuse_what_needs_tensorflow(callbacks: Any) -> None:
-    """Raises `ModelError` for Keras's own TensorBoard, its only callback that imports TensorFlow whatever computes."""
+    """Raises `ModelError` for Keras's own TensorBoard, the only callback of Keras that always imports TensorFlow."""
     listed = getattr(callbacks, "callbacks", callbacks)
     for callback in keras.tree.flatten(listed) if listed else ():
         if isinstance(callback, keras.callbacks.TensorBoard):
@@ -211,7 +202,7 @@ def _batches(profile_batch: Any) -> tuple[int, int]:
 
 
 def _event_of(graph: str) -> Any:
-    """The event that TensorBoard shows as the conceptual graph of a Keras model, from the model's JSON."""
+    """Returns the event of a Keras model's conceptual graph for TensorBoard, from the model's JSON."""
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
     from tensorboardX.proto.tensor_pb2 import TensorProto

@@ -1,4 +1,4 @@
-"""One call of `fit` on a strategy: what Keras's own loop calls in place of its training step."""
+"""One call of `fit` on a strategy: replaces the training step of Keras's own loop."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any
 
 from trainband.errors import DataError, ModelError
-from trainband.keras.inside import learning_rate, unpacked
 from trainband.keras.job import Job
+from trainband.keras.keras_internals import learning_rate, unpacked
 from trainband.keras.metrics import CONTRIBUTION, LazyLogs
 from trainband.keras.optimizer import LEARNING_RATE
 from trainband.model.batch import Dealt, examples_in
@@ -20,18 +20,18 @@ from trainband.train.session import MonitoredSession
 class Training:
     """One training of a job, in the steps of Keras's loop.
 
-    An epoch is a number of the job's updates, whoever makes them. Where workers go at their own speeds, a step of
-    Keras's loop ends when the job has made that update: at once, if another has made it meanwhile.
+    An epoch is a number of the job's updates, on any worker. If workers run at their own speeds, a step of Keras's loop
+    ends when the job has made that update: at once, if another has made it already.
 
-    The job is joined at the first step: only then the model is built, and callbacks that load its weights have done so.
+    The job is joined at the first step: only then is the model built, and callbacks have loaded its weights.
 
     Args:
-      job_for: the job that trains on batches like the one that it is given.
+      job_for: returns the job that trains on batches like the given one.
       model: the Keras model.
       updates: in an epoch; `None`: as many as there are batches.
-      alone: whether each batch is one update, so that none is made in place of one that was refused.
+      alone: whether each batch is one update, so that a refused one is not replaced.
       epochs, first_epoch: of the call.
-      dealt: whether all workers' batches are cut from the same data, and of one size in each step.
+      dealt: whether all workers' batches come from the same data, with the same size in each step.
       settings: the session's, such as its `checkpoint_dir`.
     """
 
@@ -67,22 +67,28 @@ class Training:
         self._synced = True
 
     def epochs_done(self, steps: int) -> int:
-        """How many epochs a training that goes on has made in so many updates."""
+        """Returns the number of epochs that a resumed training has completed in this many updates."""
         self._resumed = 0 if self._updates is None else min(steps // self._updates, self._epochs - self._first_epoch)
         return self._resumed
 
-    # --- what Keras's loop calls
-
     def begin_epoch(self, epoch: int) -> None:
-        """What an epoch begins with."""
+        """Begins an epoch."""
         if self._job is None and not self._resumed:
-            self._first_epoch = epoch  # a callback may have had it begin later, as BackupAndRestore does
+            self._first_epoch = epoch  # a callback such as BackupAndRestore may have made it begin later
         self._epoch, self._steps = epoch, 0
         if self._job is not None:
             self._job.running.reset()
 
+    @property
+    def epoch_is_whole(self) -> bool:
+        """Whether the job has made all updates of the epoch, as far as their number is known."""
+        if self._updates is None or self._job is None:
+            return True
+        epochs = self._epoch - self._first_epoch + 1
+        return self._job.trainer.join().steps.global_step >= self._began_at + epochs * self._updates
+
     def step(self, state: Any, iterator: Iterator[Any]) -> tuple[Any, Any]:
-        """Keras's training step: `(logs, state)`, of whose four parts Keras's loop knows none here."""
+        """Keras's training step: `(logs, state)`, whose four parts are unused by Keras's loop here."""
         del state
         self._outside.close()
         batch = None
@@ -108,11 +114,11 @@ class Training:
         return LazyLogs(self._job.running.results), (None,) * 4
 
     def results(self) -> Any:
-        """What the metrics of the epoch are."""
+        """Returns the metrics of the epoch."""
         return {} if self._job is None else self._job.running.results()
 
     def _make(self, session: MonitoredSession, iterator: Iterator[Any], batch: Any) -> None:
-        """One step, on this batch first if there is one; several, where others' count and this worker is ahead."""
+        """Makes a step, on this batch first if given; several, if others' steps count and this worker is ahead."""
         self._steps += 1
         while not self._is_made(session):
             self._train(session, self._next(iterator) if batch is None else batch)
@@ -134,7 +140,7 @@ class Training:
         self._learning_rate = self._rate_now()
 
     def _is_made(self, session: MonitoredSession) -> bool:
-        """Whether the job has made the update that the step of Keras's loop is for."""
+        """Whether the job has made the update of this step of Keras's loop."""
         if session.should_stop():
             return True
         if self._updates is None:
@@ -144,7 +150,7 @@ class Training:
 
     def _joined(self) -> MonitoredSession:
         if self._session is None:
-            raise ModelError("fit: the job has ended, and Keras's loop goes on.")
+            raise ModelError("fit: the job has ended, but Keras's loop continues.")
         return self._session
 
     def _next(self, iterator: Iterator[Any]) -> Any:
@@ -152,10 +158,10 @@ class Training:
             return unpacked(next(iterator))
         except StopIteration:
             if self._updates is None:
-                raise  # which ends Keras's epoch
+                raise  # ends Keras's epoch
             raise DataError(
                 f"fit: the data ended in epoch {self._epoch + 1}, after {self._steps} of its {self._updates} steps; "
-                "have it go on for ever, or give fewer epochs= or steps_per_epoch=."
+                "repeat it, or give fewer epochs= or steps_per_epoch=."
             ) from None
 
     def _train(self, session: MonitoredSession, batch: Any) -> None:
@@ -168,7 +174,7 @@ class Training:
         except BaseException:
             self._failed = True
             raise
-        if report.steps:  # else the training of all had ended before
+        if report.steps:  # else the whole training had already ended
             self._job.running.add(report.metrics[CONTRIBUTION], examples_in(batch))
 
     def _rate_now(self) -> Any:
@@ -176,33 +182,31 @@ class Training:
         return None if variable is None else variable.value
 
     def _steer(self) -> None:
-        """Hands on what a callback has made of the learning rate."""
+        """Passes on a callback's change of the learning rate."""
         rate = self._rate_now()
         if rate is not self._learning_rate:
             self._learning_rate = rate
             assert self._job is not None
-            self._job.trainer.join().steer({LEARNING_RATE: float(rate)})
+            self._job.trainer.join().values.steer({LEARNING_RATE: float(rate)})
             if self._session is not None:
                 self._session.note_values({"learning_rate": float(rate)})
 
     def sync(self) -> None:
-        """Gives the Keras model what the job now has. Called when a callback looks at the model, and after an epoch."""
+        """Gives the Keras model the job's values. Called when a callback reads the model, and after an epoch."""
         if self._synced or self._failed or self._job is None:  # a job that has failed cannot be asked
             return
         self._synced = True
         if self._session is not None and self._session.should_stop():
-            self._end()  # the job's last values are there when it has ended
+            self._end()  # the last values are available once the job has ended
         self._job.fill()
         self._learning_rate = self._rate_now()
         if self._session is not None:
-            self._outside.enter_context(self._job.trainer.join().busy("is between two epochs"))
+            self._outside.enter_context(self._job.trainer.join().peers.busy("is between two epochs"))
 
     def _end(self) -> None:
         session, self._session = self._session, None
         if session is not None:
             session.__exit__(None, None, None)
-
-    # --- its life
 
     def __enter__(self) -> Training:
         return self
@@ -222,5 +226,5 @@ class Training:
             if self._updates is None:
                 session.used_up()
             else:
-                session.request_stop("a callback has ended it")
+                session.request_stop("a callback ended it")
         self._end()

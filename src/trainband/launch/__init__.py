@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from trainband.launch.elastic_workers import LocalElasticWorkers as LocalElasticWorkers
 from trainband.launch.events import Outcome as Outcome
-from trainband.launch.guests import LocalGuests as LocalGuests
 from trainband.launch.job_handle import JobHandle as JobHandle
 from trainband.launch.jobs import LocalJobs as LocalJobs
 from trainband.launch.jobs import local as local

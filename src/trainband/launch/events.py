@@ -1,4 +1,4 @@
-"""What supervision reacts to, what it asks for, and how a job can end."""
+"""Events and instructions of the supervision, and the outcome of a job."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from trainband.cluster.task import Task
+from trainband.runtime.input_errors import INPUT_ERROR
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class Exited:
 
     Attributes:
       status: its exit code, or minus the number of the signal that killed it.
-      address_lost: whether it can run again, but not where the other tasks look for it.
+      address_lost: whether it can run again, but not at its address.
     """
 
     task: Task
@@ -32,7 +33,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The caller wants the job to end, without a signal."""
+    """The caller ended the job without a signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,8 @@ class NotRestarted:
     """The tasks of `RestartGroup` cannot be restarted.
 
     Attributes:
-      tasks: the tasks.
-      reason: why, in words.
-      signal_number: of the signal to the launcher that has broken the restart off; 0 where none has.
+      reason: why, as text.
+      signal_number: the signal to the launcher that aborted the restart; 0 if none did.
     """
 
     tasks: tuple[Task, ...]
@@ -67,7 +67,7 @@ Event: TypeAlias = Exited | Interrupted | Closed | Tick | Restarted | NotRestart
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a signal to a task and to all the processes that it has started."""
+    """Send a signal to a task and all processes that it has started."""
 
     task: Task
     signal_number: int
@@ -104,8 +104,8 @@ class Outcome:
     Attributes:
       kind: `succeeded`, `failed` (a task did) or `interrupted` (by a signal to the launcher).
       exit_code: the launcher's: 0, the failed task's exit code, or 128 + the signal's number.
-      failed: the first task that failed; `None` where none did, or the platform has ended the job.
-      reason: why, in words.
+      failed: the first task that failed; `None` if none did, or the platform ended the job.
+      reason: why, as text.
     """
 
     kind: Literal["succeeded", "failed", "interrupted"]
@@ -115,13 +115,15 @@ class Outcome:
 
     @classmethod
     def of_failure(cls, task: Task, status: int) -> Outcome:
-        """The outcome of a job that fails because a task exited with this status; see `Exited`."""
+        """Returns the outcome of a job that failed because a task exited with this status; see `Exited`."""
         code = status if status > 0 else 128 - status
         return cls(kind="failed", exit_code=code, failed=task, reason=describe_status(status))
 
 
 def describe_status(status: int) -> str:
-    """An exit status in words: `exit code 3`, or `killed by SIGSEGV`."""
+    """Returns an exit status as text: `exit code 3`, or `killed by SIGSEGV`."""
+    if status == INPUT_ERROR:
+        return f"exit code {status}: invalid input or model, so a restart would fail again"
     if status >= 0:
         return f"exit code {status}"
     try:

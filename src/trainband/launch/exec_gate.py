@@ -4,10 +4,10 @@
 
 A launcher that is killed with SIGKILL after starting a task, but before registering it with the reaper, would leave the
 task behind. So a task starts here and does nothing until the launcher, having registered it, writes one byte to its
-standard input. If the launcher dies instead, the pipe ends and this process exits. It costs one start of a bare Python,
-12 ms.
+standard input. If the launcher dies instead, the pipe closes and this process exits. The cost is one start of a bare
+Python, 12 ms.
 
-This file imports nothing of trainband, because nothing else must be loaded before the task itself.
+This file does not import trainband, because nothing may be loaded before the task itself.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def main() -> None:
 
 
 def _make_session_nice() -> None:
-    """Gives the session the launcher's niceness: a kernel with autogroups weighs sessions, not processes."""
-    import contextlib  # here, because it is rarely needed and takes a third of the time to start
+    """Sets the session's niceness to the launcher's: a kernel with autogroups schedules sessions, not processes."""
+    import contextlib  # here, because it is rarely needed and takes a third of the startup time
 
     with contextlib.suppress(OSError):  # a kernel without autogroups
         weight = os.open("/proc/self/autogroup", os.O_WRONLY)

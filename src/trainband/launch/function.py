@@ -1,4 +1,4 @@
-"""A Python function as the program of the tasks, for notebooks, whose code is in no file."""
+"""A Python function as the program of the tasks, for notebooks, whose code is not in a file."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from trainband.errors import ClusterError, YourError
 
 
 def pickled(function: Callable[[], object]) -> bytes:
-    """A function as `function_program` reads it, with what it uses of the module or notebook that it is defined in.
+    """Returns a function, and what it uses of its module or notebook, in the form that `function_program` reads.
 
     Raises:
       ClusterError: it uses something that cannot be sent to another process.
       YourError: cloudpickle is not installed.
     """
     try:
-        import cloudpickle  # of an extra
+        import cloudpickle  # optional dependency
     except ModuleNotFoundError as exc:
         raise YourError(
             "a function is sent to its tasks by cloudpickle, which is not installed: "
@@ -27,6 +27,6 @@ def pickled(function: Callable[[], object]) -> bytes:
         code: bytes = cloudpickle.dumps(function)
     except Exception as exc:
         raise ClusterError(
-            f"{function!r} cannot be sent to the tasks: {exc}. Make what it names inside the function."
+            f"{function!r} cannot be sent to the tasks: {exc}. Create that object inside the function."
         ) from exc
     return pickle.dumps(sys.path) + code

@@ -1,6 +1,6 @@
-"""Run as a script: the program of a task that calls a function of the launcher's process.
+"""Run as a script: a task's program that calls a function from the launcher's process.
 
-`python -m trainband.launch.function_program PATH`, where `function.py` has written the file.
+`python -m trainband.launch.function_program PATH`, with a file written by `function.py`.
 """
 
 from __future__ import annotations

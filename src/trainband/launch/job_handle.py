@@ -1,4 +1,4 @@
-"""JobHandle: a job that runs, in the hands of the Python program that has started it."""
+"""JobHandle: a Python program's handle of a job that it has started."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from collections.abc import Callable
 
 from trainband.cluster.task import Task
 from trainband.errors import DeadlineExceeded, JobFailed, TrainbandError
-from trainband.launch.backends.base import Backend, Run, Watcher
+from trainband.launch.backend import Backend, Run, Watcher
 from trainband.launch.events import Outcome
 from trainband.launch.request import JobRequest
 from trainband.runtime.formatting import LINE_PREFIX, printable
 
 KEEP = 10_000
-"""How many lines `logs` has."""
+"""How many lines `logs` keeps."""
 
 
 class JobHandle:
-    """A job on some platform. It runs until its tasks have exited or `stop` is called, whoever waits.
+    """A job on some platform. It runs until its tasks have exited or `stop` is called.
 
     Args:
       backend: the platform.
       request: the job.
-      show: called with each line of a task, behind the task's name, and with what the launcher says itself; `None`
+      show: called with each line of a task, prefixed with the task's name, and with the launcher's own lines; `None`
         shows nothing.
 
     Raises:
@@ -47,15 +47,15 @@ class JobHandle:
             raise self._error
 
     def wait(self, timeout_s: float | None = None) -> Outcome:
-        """Stays until all tasks have exited. A Ctrl-C, or an interrupted cell of a notebook, ends the job.
+        """Waits until all tasks have exited. A Ctrl-C, or interrupting the notebook cell, ends the job.
 
         Args:
           timeout_s: the longest time to wait; without limit when `None`.
 
         Raises:
           JobFailed: a task has failed; the message has its last lines.
-          DeadlineExceeded: tasks still run. They run on.
-          KeyboardInterrupt: it was interrupted, and the job has ended.
+          DeadlineExceeded: tasks still run, and keep running.
+          KeyboardInterrupt: the wait was interrupted, and the job has ended.
         """
         try:
             self._thread.join(timeout_s)
@@ -73,13 +73,13 @@ class JobHandle:
         return self._outcome
 
     def stop(self) -> None:
-        """Ends the job: tasks get SIGTERM, with time to save, and then SIGKILL. Returns when all have exited."""
+        """Ends the job: tasks get SIGTERM, time to save, then SIGKILL. Returns when all have exited."""
         while self._thread.is_alive():
             self._run.interrupt(signal.SIGTERM)
             self._thread.join(60.0)  # then the second signal, which kills
 
     def status(self) -> dict[str, str]:
-        """What each task does, by its name: `running`, or how it has ended: `exited`, `failed: exit code 3`."""
+        """Returns each task's state by its name: `running`, `exited`, or for example `failed: exit code 3`."""
         alive = self._run.alive if self._outcome is None else frozenset()
         found = {str(task): "running" if task in alive else "exited" for task in self._tasks}
         if self._outcome is not None and self._outcome.failed is not None:
@@ -90,11 +90,11 @@ class JobHandle:
         """The last lines that the tasks have printed, at most `KEEP`.
 
         Args:
-          task: a task's name, such as `worker:0`, for its lines alone; all lines, each behind its task's name, and
-            what the launcher has said, when `None`.
+          task: the name of a task, such as `worker:0`, for its lines only; when `None`, all lines, each prefixed with
+            its task's name, and the launcher's own.
 
         Raises:
-          ClusterError: that is no task's name.
+          ClusterError: no task has that name.
         """
         lines = list(self._lines)
         if task is None:
@@ -107,7 +107,7 @@ class JobHandle:
             with self._run:
                 self._begun.set()
                 self._outcome = self._run.wait()
-        except BaseException as exc:  # for the thread that waits
+        except BaseException as exc:  # raised in the waiting thread
             self._error = exc
         finally:
             self._begun.set()
@@ -141,6 +141,6 @@ def _prefixed(task: Task | None, text: str) -> str:
 
 
 def show_on_stdout(text: str) -> None:
-    """Prints a line, in a notebook below its cell."""
+    """Prints a line, in a notebook below the cell."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()

@@ -1,8 +1,7 @@
-"""The secret of a job whose tasks all run on this machine: made by the launcher, gone with it.
+"""The secret of a job, which its launcher creates and removes.
 
-It lies in a file that only its user can read, in a directory that only its user can enter; tasks get the path by their
-environment. So that `trainband status` and `trainband run --join` of the same user find it too, links that are named
-after the addresses of the ps lead to it, from a directory of that user.
+It is in a file that only its user can read, in a directory that only its user can enter. A directory of that user has
+links to it, named after the addresses of the ps, so that `trainband status` and `trainband run --join` find it too.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from pathlib import Path
 
 from trainband.cluster.certificate_files import AUTHORITY
 from trainband.cluster.credentials import new_secret, write_secret
-from trainband.cluster.resolvers.local_jobs import environment_of, is_private, job_directory, link_name
+from trainband.cluster.resolvers.local_jobs import link_name
+from trainband.cluster.resolvers.user_secret import is_private, private_directory
 from trainband.cluster.task import Task
 from trainband.errors import ClusterError
 
@@ -24,10 +24,7 @@ class JobSecret:
     """A new secret. Remove it with `close`.
 
     Raises:
-      ClusterError: there is no place to keep it.
-
-    Args:
-      environ: of the launcher.
+      ClusterError: it cannot be stored.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -36,47 +33,45 @@ class JobSecret:
             self.directory = Path(tempfile.mkdtemp(prefix="trainband-secret-"))
         except OSError as exc:
             raise ClusterError(
-                f"the job's secret cannot be kept: {exc.strerror}. Make room in {tempfile.gettempdir()}, or do without "
-                "(TRAINBAND_INSECURE=1)."
+                f"the job's secret cannot be stored: {exc.strerror}. Free space in {tempfile.gettempdir()}, or run "
+                "without a secret (TRAINBAND_INSECURE=1)."
             ) from None
-        """Holds the secret, and the certificates if there are any."""
-        self._path = self.directory / "secret"
+        """Holds the secret and any certificates of the job. Tasks get only their own: `JobFiles`."""
+        self.path = self.directory / "secret"
+        """The file with the secret."""
         self._links: list[Path] = []
-        write_secret(self._path, new_secret())
+        write_secret(self.path, new_secret())
 
     def add_certificates(self, tasks: Iterable[Task], hosts: Sequence[str]) -> None:
-        """Makes certificates beside the secret, for these tasks on these hosts and for whoever looks.
+        """Makes certificates beside the secret: for these tasks on these hosts, elastic workers and the job's user.
+
+        Called again when the job moves to other hosts, because the certificates of the ps name theirs.
 
         Raises:
           YourError: `cryptography` is not installed.
         """
-        from trainband.cluster import certificates  # here, because few jobs need it
+        from trainband.cluster import certificates  # here, because few jobs need them
 
-        certificates.make_authority(self.directory)
+        if not (self.directory / f"{AUTHORITY}.pem").exists():
+            certificates.make_authority(self.directory)
         for name in (*map(str, tasks), "worker", "observer", "admin"):
             certificates.issue(self.directory, name, list(hosts))
-        (self.directory / f"{AUTHORITY}.key").unlink()  # nobody needs another
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What tells a task where they are."""
-        return environment_of(self._path)
 
     def publish(self, addresses: Iterable[str]) -> None:
-        """Lets the same user's commands find it by the address of a ps. Where that cannot be, they are not told."""
+        """Lets the user's commands find it by the address of a ps. If links cannot be made, they do not."""
         self._unpublish()
         with contextlib.suppress(OSError):
-            directory = job_directory(self._environ)
+            directory = private_directory(self._environ)
             directory.mkdir(mode=0o700, exist_ok=True)
             if not is_private(directory):
                 return
             for link in directory.iterdir():
-                if link.is_symlink() and not link.exists():  # of a launcher that was killed
+                if link.is_symlink() and not link.exists():  # left by a killed launcher
                     link.unlink(missing_ok=True)
             for address in addresses:
                 link = directory / link_name(address)
                 link.unlink(missing_ok=True)
-                link.symlink_to(self._path)
+                link.symlink_to(self.path)
                 self._links.append(link)
 
     def close(self) -> None:
@@ -87,6 +82,6 @@ class JobSecret:
     def _unpublish(self) -> None:
         for link in self._links:
             with contextlib.suppress(OSError):
-                if link.readlink() == self._path:  # not that of another job that has the port now
+                if link.readlink() == self.path:  # not of another job that has the port now
                     link.unlink()
         self._links.clear()

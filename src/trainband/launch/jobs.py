@@ -8,7 +8,7 @@ from typing import Any
 
 from trainband.cluster.resolvers.own_environment import own_environment
 from trainband.errors import ClusterError
-from trainband.launch.backends.base import Backend
+from trainband.launch.backend import Backend
 from trainband.launch.backends.choice import choose
 from trainband.launch.events import Outcome
 from trainband.launch.job_handle import JobHandle, show_on_stdout
@@ -40,27 +40,27 @@ def run(
         job.wait()
 
     Args:
-      program: a script and its arguments, as one text or a sequence; `-m` and a module; or a function without
+      program: a script and its arguments, as a string or a sequence; `-m` and a module; or a function without
         arguments, which is sent to the tasks by cloudpickle.
       ps, workers: how many.
       on: the platform: a name, or a backend such as `trainband.launch.backends.ssh.Ssh(hosts="a,b")`.
-      chief, evaluator: whether there are these beside the workers.
+      chief, evaluator: whether to run these beside the workers.
       restarts: how often a failed task is restarted.
       min_workers: without ps, the smallest number of workers that continue; all when `None`.
       threads: the size of each task's XLA thread pool; the workers of a machine share its cores when `None`.
-      tls: whether tasks encrypt what they send, with certificates that are made for this job.
+      tls: whether tasks encrypt their traffic, with certificates made for this job.
       environ: the environment; this process's when `None`.
       show: called with each line; `None` shows nothing.
-      options: of the platform, where `on` is its name.
+      options: of the platform, if `on` is its name.
 
     Raises:
       YourError: the job cannot be started there.
-      ClusterError: the numbers, the platform or an option cannot be.
+      ClusterError: the numbers, the platform or an option is invalid.
     """
     if isinstance(program, str):
         program = shlex.split(program)
     if not isinstance(on, str) and options:
-        raise ClusterError("options are for a platform that is named; a backend has its own.")
+        raise ClusterError("options are for a platform given by name; set the fields of the backend instead.")
     request = JobRequest(
         program=program,
         environment=own_environment() if environ is None else environ,
@@ -78,7 +78,7 @@ def run(
 
 
 def local(*, ps: int = 1, workers: int = 2, **options: Any) -> LocalJobs:
-    """Jobs on this machine, for a notebook: see `LocalJobs`. The options are those of `run`."""
+    """Returns `LocalJobs`, for a notebook. The options are those of `run`."""
     return LocalJobs({"ps": ps, "workers": workers, **options})
 
 
@@ -88,9 +88,9 @@ class LocalJobs:
     ::
 
         with trainband.launch.local(ps=1, workers=2) as job:
-            job.run(train)  # a function of a cell; its lines stand below the cell
+            job.run(train)  # a function of a cell; its output is below the cell
 
-    Leaving the block ends whatever still runs.
+    Leaving the block ends everything that still runs.
 
     Args:
       options: of `run`, for each job.
@@ -101,13 +101,13 @@ class LocalJobs:
         self._jobs: list[JobHandle] = []
 
     def start(self, program: str | Program) -> JobHandle:
-        """Starts a function or a script as all the tasks, and returns at once."""
+        """Starts a function or script in all tasks and returns at once."""
         job = run(program, on="local", **self._options)
         self._jobs.append(job)
         return job
 
     def run(self, program: str | Program) -> Outcome:
-        """Runs a function or a script as all the tasks, to its end.
+        """Runs a function or script to completion in all tasks.
 
         Raises:
           JobFailed: a task has failed; the message has its last lines.

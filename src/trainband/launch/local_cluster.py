@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from trainband.cluster.task import Task
 from trainband.errors import ClusterError
-from trainband.launch.backends.base import Watcher, drop
+from trainband.launch.backend import Watcher, drop
 from trainband.launch.machines.this_machine import ThisMachine
 from trainband.launch.options import Grace, Restarts
 from trainband.launch.process import TaskProcess
@@ -27,16 +27,16 @@ class LocalCluster(SupervisedCluster):
             outcome = cluster.wait()
         sys.exit(outcome.exit_code)
 
-    The tasks learn from `TF_CONFIG` who they are, and share a secret that is made for this job, unless the environment
-    says with which security it runs (see `trainband.cluster.resolve_credentials`). Leaving the `with` block ends every
-    task that still runs and every process that the tasks have started, except those that moved to a process group of
-    their own. If this process is killed with SIGKILL, the reaper does the same. The tasks' output is read only within
-    `wait`, so a task that prints much pauses between two calls of it.
+    Each task gets its name from `TF_CONFIG`. The tasks share a secret made for this job, unless the environment sets
+    credentials (see `trainband.cluster.resolve_credentials`). Leaving the `with` block ends every task that still runs
+    and every process that the tasks have started, except those that moved to their own process group. If this process
+    is killed with SIGKILL, the reaper does the same. The tasks' output is read only within `wait`, so a task that
+    prints a lot pauses between two calls.
 
     Args:
       command: what each task runs with this Python: a script, or `-m` and a module, and its arguments. Or a function
         without arguments, such as one of a notebook: it is sent to the tasks by cloudpickle, with what it uses, and
-        what it returns is dropped.
+        its result is dropped.
       environ: the environment of the tasks, such as `os.environ`; `task_environment` says what is added.
       ps: the number of parameter servers.
       workers: the number of workers.
@@ -48,18 +48,18 @@ class LocalCluster(SupervisedCluster):
       on_note: called from within `wait` with a sentence about what happens to the tasks.
       keep_lines: how many of each task's last lines `last_lines` returns.
       grace: how long to wait for tasks to exit.
-      restarts: how often a failed task is restarted. It then finds what JAX compiled before, see
-        `compiled_environment`. Without ps, several workers form a worker group, which fails with any of its tasks:
-        all of them are restarted, at new addresses.
-      tls: whether what they send is encrypted, with certificates that are made for this job.
+      restarts: how often a failed task is restarted. It then reuses JAX's compilation cache, see
+        `compiled_environment`. Without ps, several workers form a worker group, which fails if any task does: all of
+        them are restarted, at new addresses.
+      tls: whether their traffic is encrypted, with certificates made for this job.
       min_workers: the smallest number of workers with which a worker group continues. A worker that fails more often
         than `restarts` allows is left out, and the group restarts without it. When `None`, all are needed. A chief is
         never left out.
       clock: monotonic seconds.
 
     Raises:
-      YourError: a function is given, and cloudpickle is not installed; or certificates are wanted, and cryptography is
-        not.
+      YourError: a function is given, and cloudpickle is not installed; or certificates are requested, and cryptography
+        is not.
       ClusterError: a number is negative, no task would train, `min_workers` is not from 1 to `workers` or there are
         ps, the host is not an address of this machine, or the function cannot be sent.
     """

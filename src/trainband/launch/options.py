@@ -30,7 +30,7 @@ class Restarts:
     limit: int = 0
     """Restarts of each task, or of a worker group as a whole, since it last ran for `settled_s`."""
     first_delay_s: float = 1.0
-    """Before the first restart; it doubles with each further one."""
+    """Before the first restart; it doubles with each one."""
     max_delay_s: float = 30.0
     settled_s: float = 60.0
     """A task that has run for this long starts with a clean record."""
@@ -43,5 +43,5 @@ class Restarts:
                 raise ValueError(f"Restarts.{name} must be > 0 seconds, got {getattr(self, name)}.")
 
     def delay_s(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row."""
+        """Seconds to wait after this many failures in a row."""
         return min(self.max_delay_s, self.first_delay_s * 2.0 ** (failures - 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 LONGEST_LINE = 64 * 1024
-"""Bytes. A longer line comes in pieces, so that a task that never ends its line cannot fill our memory."""
+"""Bytes. A longer line is split, so that a task that never ends its line cannot fill the memory."""
 
 
 class LineSplitter:

@@ -1,9 +1,8 @@
-"""Free ports that stay ours until the tasks that were promised them have bound them."""
+"""Free ports that stay reserved until the tasks they were assigned to have bound them."""
 
 from __future__ import annotations
 
 import socket
-from types import TracebackType
 
 from trainband.errors import AddressInUse, ClusterError
 
@@ -17,24 +16,23 @@ class ReservedPorts:
             start_tasks(reserved.addresses)
             wait_for_tasks()
 
-    The usual way, to bind port 0, look at the number, close the socket and hand the number on, is a
-    race: until the task binds it, the kernel gives the port to whoever asks next, and a task that starts
-    Python and JAX first asks a second later. So the sockets here stay bound as long as the reservation
-    lives, with SO_REUSEADDR and SO_REUSEPORT and without listening. The kernel then gives the number to
-    nobody who asks for any free port, be it to listen or to connect, and refuses it to whoever binds it
-    with neither option. A server that sets one of them can bind it beside us: Arrow Flight sets
+    The usual way (bind port 0, read the number, close the socket and pass the number on) is a race: until
+    the task binds it, the kernel may assign the port to any other process, and a task that first starts
+    Python and JAX binds it a second later. So the sockets here stay bound until the reservation is closed,
+    with SO_REUSEADDR and SO_REUSEPORT and without listening. The kernel then does not assign the port to a
+    process that asks for any free port, to listen or to connect, and refuses it to one that binds it
+    with neither option. A server that sets one of them can bind it beside the reservation: Arrow Flight sets
     SO_REUSEADDR alone (it turns off gRPC's SO_REUSEPORT; measured with pyarrow 26), other gRPC servers set
-    both. Connections go to sockets that listen, thus all to the server and none to the reservation, and
+    both. Connections go only to listening sockets, thus all to the server and none to the reservation, and
     before the server is up they are refused at once.
 
-    The ports are distinct, which sockets that may share a port do not promise by themselves: a kernel may
-    answer two of them that ask for any port with the same one (Linux does so with `ip_autobind_reuse` when
-    ports run low). Two tasks on one port would be found out late: the second cannot serve, or, with
-    SO_REUSEPORT, both listen and the kernel deals the clients out between them. So a number that we
-    hold already is held a second time and another one is asked for.
+    The ports are distinct. Sockets that may share a port do not guarantee this by themselves: the kernel may
+    assign the same port to two that ask for any port (Linux does so with `ip_autobind_reuse` when ports run
+    low). Two tasks on one port would be noticed late: the second cannot serve, or, with SO_REUSEPORT, both
+    listen and the kernel splits the clients between them. So a repeated number is bound a second time, and
+    another one is requested.
 
     Args:
-      n: how many.
       host: the address to bind them on.
 
     Attributes:
@@ -43,7 +41,7 @@ class ReservedPorts:
 
     Raises:
       ClusterError: `n` is negative, or the host is not an address of this machine.
-      AddressInUse: the machine has not so many free ports.
+      AddressInUse: the machine has too few free ports.
     """
 
     def __init__(self, n: int, host: str = "127.0.0.1") -> None:
@@ -88,7 +86,7 @@ class ReservedPorts:
         return tuple(f"{host}:{port}" for port in self.ports)
 
     def close(self) -> None:
-        """Gives the ports back. Idempotent."""
+        """Releases the ports. Idempotent."""
         for reservation in self._sockets:
             reservation.close()
         self._sockets.clear()
@@ -96,7 +94,5 @@ class ReservedPorts:
     def __enter__(self) -> ReservedPorts:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

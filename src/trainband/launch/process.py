@@ -20,13 +20,13 @@ from trainband.launch import exec_gate, reaper
 from trainband.launch.output_lines import LineSplitter
 
 _READ_BYTES = 1024 * 1024
-"""More than the 64 KiB that a pipe holds, so that one read empties it."""
+"""More than a pipe's 64 KiB, so that one read empties it."""
 _ROUNDS = 16
 _POLL_S = 0.01
 
 
 def _script(module_file: str, *arguments: str) -> list[str]:
-    """The command that runs one of our files with a bare Python: no site-packages, no PYTHONPATH, no trainband."""
+    """Returns the command that runs a script with a bare Python: no site-packages, no PYTHONPATH, no trainband."""
     return [sys.executable, "-I", "-S", str(Path(module_file)), *arguments]
 
 
@@ -45,7 +45,7 @@ class Reaper:
     """
 
     def __init__(self, *, stop_s: float, directories: Sequence[Path] = ()) -> None:
-        # In its own process group, so that a Ctrl-C for the launcher's does not reach it.
+        # In its own process group, so that a Ctrl-C to the launcher does not reach it.
         self._process = subprocess.Popen(
             _script(reaper.__file__, str(stop_s), *map(str, directories)),
             stdin=subprocess.PIPE,
@@ -55,7 +55,7 @@ class Reaper:
         )
 
     def register(self, group: int) -> None:
-        """Has this process group ended if the launcher dies.
+        """Makes the reaper end this process group if the launcher dies.
 
         Raises:
           TrainbandError: the reaper has exited.
@@ -69,7 +69,7 @@ class Reaper:
             ) from exc
 
     def release(self, group: int) -> None:
-        """Takes `register` back, because the group has ended."""
+        """Undoes `register`, because the group has ended."""
         with contextlib.suppress(BrokenPipeError):  # a reaper that has been killed has nothing to release
             self._write(f"-{group}\n")
 
@@ -94,16 +94,13 @@ class TaskProcess:
 
     Linux's autogroup scheduler divides the cores among sessions. Two processes that train together on two cores make
     10 to 20% more steps when each has its own session (plain JAX over gloo); with a ps it makes no difference. The
-    price: each task weighs as much as any other session of the user's, unless the launcher is `nice`.
+    cost: each task weighs as much as any other session of the user, unless the launcher is `nice`.
 
     Args:
-      task: its name.
       command: what to run with this Python: a script, or `-m` and a module, and its arguments.
-      environ: its whole environment.
       reaper: ends it if the launcher is killed.
-      keep_lines: how many of its last lines to keep.
-      program: what runs the command, where it is not this Python.
-      has_input: whether it keeps the pipe `self.input` as its standard input, which is else the null device.
+      program: what runs the command, if not this Python.
+      has_input: whether its standard input is the pipe `self.input` instead of the null device.
     """
 
     def __init__(
@@ -141,7 +138,7 @@ class TaskProcess:
             if hasattr(os, "pidfd_open"):
                 self._pidfd = os.pidfd_open(self._process.pid)
             reaper.register(self.pid)
-            # If the exec gate has died already, its exit status tells.
+            # If the exec gate has already died, its exit status shows.
             with contextlib.suppress(BrokenPipeError):
                 self.input.write(exec_gate.OPEN_WITH_INPUT if has_input else exec_gate.OPEN)
                 self.input.flush()
@@ -177,9 +174,9 @@ class TaskProcess:
     def read(self, selector: selectors.BaseSelector) -> Iterator[tuple[str, str]]:
         """The lines that have arrived, as (name of the stream, line). Never waits.
 
-        Lines on stdout come before what the task printed later on stderr, so that a traceback stands below the lines
-        that preceded it: stderr is read first, and by then everything printed earlier is in stdout's pipe. (The order
-        of the opposite case cannot be known.) It returns after `_ROUNDS` rounds, even if the task prints without end.
+        Lines on stdout come before what the task printed later on stderr, so that a traceback follows the lines that
+        preceded it: stderr is read first, and by then everything printed earlier is in stdout's pipe. (The order of the
+        opposite case is unknown.) It returns after `_ROUNDS` rounds, even if the task prints endlessly.
         """
         for _ in range(_ROUNDS):
             errors = self._read_some("stderr", selector)
@@ -192,7 +189,7 @@ class TaskProcess:
     def finish(self) -> Iterator[tuple[str, str]]:
         """The last lines of a task that has exited, if they have no line end.
 
-        It does not wait for the pipes to close, because a process that the task has left behind may hold them open.
+        It does not wait for the pipes to close, because a process that the task left behind may hold them open.
         """
         for name, cutter in self._splitters.items():
             yield from ((name, line) for line in self._keep(cutter.finish()))
@@ -245,7 +242,7 @@ class TaskProcess:
         return reaper.send(self.pid, number)
 
     def close(self, *, leftovers_s: float = 1.0) -> None:
-        """Ends the processes that the exited task has left behind, reaps it and closes the pipes. Idempotent.
+        """Ends the processes that the exited task left behind, reaps it and closes the pipes. Idempotent.
 
         Args:
           leftovers_s: seconds between SIGTERM and SIGKILL for the processes left behind. Python's resource tracker is

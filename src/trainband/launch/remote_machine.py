@@ -1,10 +1,10 @@
-"""Run as a script on another machine, by ssh or srun: what a launcher must know of that machine before it starts tasks.
+"""Run as a script on another machine, by ssh or srun: tells a launcher about that machine before it starts tasks.
 
 `python -m trainband.launch.remote_machine < pipe > pipe`
 
-Each line on standard input is a JSON object with a request, and is answered by one of the same kind on standard output,
-see `answer`. Ports stay reserved until others are asked for, or until the input ends or
-brings no line for a minute, because the launcher is gone then.
+Each line on standard input is a JSON object with a request, answered by a JSON object on standard output, see `answer`.
+Ports stay reserved until others are requested, or until the input ends or brings no line for a minute, because the
+launcher is gone then.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ANY = "0.0.0.0"
 
 
 class RemoteMachine:
-    """What a launcher on another machine learns of this one."""
+    """Answers a remote launcher's questions about this machine."""
 
     def __init__(self) -> None:
         self._reserved: ReservedPorts | None = None
@@ -49,7 +49,7 @@ class RemoteMachine:
         }
 
     def close(self) -> None:
-        """Gives the ports back."""
+        """Releases the ports."""
         if self._reserved is not None:
             self._reserved.close()
 

@@ -1,4 +1,4 @@
-"""JobRequest: what somebody wants to have run, wherever that may be."""
+"""JobRequest: a description of a job, independent of the platform."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from trainband.errors import ClusterError
 from trainband.launch.options import Restarts
 
 Program: TypeAlias = Sequence[str] | Callable[[], object]
-"""What each task runs with Python: a script, or `-m` and a module, and its arguments; or a function without
-arguments, which is sent to the tasks by cloudpickle, with what it uses, and whose result is dropped."""
+"""The program that each task runs with Python: a script, or `-m` and a module, and its arguments; or a function
+without arguments, which is sent to the tasks by cloudpickle with what it uses; its result is dropped."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobRequest:
-    """A job that is to be run.
+    """A job to run.
 
     Attributes:
       program: what each task runs.
-      environment: the environment of whoever asks.
+      environment: the caller's environment.
       ps, workers: how many.
       chief: whether there is a chief beside the workers.
       evaluator: whether there is a task that evaluates the checkpoints.
@@ -61,20 +61,19 @@ class JobRequest:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many tasks each job has, of those that have any."""
+        """How many tasks each job has; jobs without tasks are left out."""
         sizes = {"ps": self.ps, "chief": int(self.chief), "worker": self.workers, "evaluator": int(self.evaluator)}
         return {job: size for job, size in sizes.items() if size}
 
     def tasks(self) -> list[Task]:
-        """All the tasks."""
         return [Task(job, index) for job, size in self.sizes.items() for index in range(size)]
 
 
 def _check_min_workers(min_workers: int, *, ps: int, workers: int) -> None:
     if ps:
         raise ClusterError(
-            f"min_workers={min_workers} is for a job without ps (--ps 0), whose workers can only train "
-            f"together; this one has ps={ps}, so its workers may come and go."
+            f"min_workers={min_workers} is for a job without ps (--ps 0), whose workers can train only "
+            f"together; this one has ps={ps}, so its workers may join and leave at any time."
         )
     if not 1 <= min_workers <= workers:
         raise ClusterError(

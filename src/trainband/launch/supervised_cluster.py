@@ -1,28 +1,23 @@
-"""SupervisedCluster: all the tasks of a job, started on machines and followed to their end."""
+"""SupervisedCluster: starts and supervises all tasks of a job."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import selectors
-import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from trainband.cluster.address import Address
 from trainband.cluster.cluster import Cluster
-from trainband.cluster.resolvers import joined
 from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
+from trainband.cluster.worker_group import WorkerGroup
 from trainband.errors import ClusterError, DeadlineExceeded, YourError
-from trainband.launch.backends.base import Watcher
-from trainband.launch.environment import COMPILATION_CACHE, compiled_environment
+from trainband.launch.backend import Watcher
 from trainband.launch.events import (
     Closed,
     Event,
@@ -38,23 +33,22 @@ from trainband.launch.events import (
     Tick,
     describe_status,
 )
+from trainband.launch.interrupts import Interrupts
 from trainband.launch.job_files import JobFiles
-from trainband.launch.machines.base import Machines, RunningTask, TaskProgram
+from trainband.launch.machine import Machines, RunningTask, TaskProgram
 from trainband.launch.options import Grace
 from trainband.launch.process import Reaper
 from trainband.launch.request import JobRequest
+from trainband.launch.shared_directories import SharedDirectories
 from trainband.launch.supervision import Supervision, advance
-from trainband.launch.worker_group import WorkerGroup
 from trainband.runtime import limits
-from trainband.runtime.signals import signal_pipe
 
 _logger = logging.getLogger(__name__)
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POLL_S = 0.05
 DESCRIPTORS = 32
 DESCRIPTORS_PER_TASK = 6
-"""Its three pipes, its process, its port, and one in passing."""
+"""Three pipes, the process, the port, and a temporary one."""
 
 _GRACE = Grace()
 
@@ -63,19 +57,15 @@ class SupervisedCluster:
     """Starts the tasks of a job and supervises them until all have exited.
 
     Leaving the `with` block ends every task that still runs and every process that the tasks have started, except those
-    that moved to a process group of their own. If this process is killed with SIGKILL, the reaper does the same. The
-    tasks' output is read only within `wait`, so a task that prints much pauses between two calls of it.
+    that moved to their own process group. If this process is killed with SIGKILL, the reaper does the same. The tasks'
+    output is read only within `wait`, so a task that prints a lot pauses between two calls.
 
-    A failed task is restarted as often as the request says. On this machine it then finds what JAX compiled before, see
-    `compiled_environment`. Without ps, several workers form a worker group, which fails with any of its tasks: all of
-    them are restarted, at new addresses. A worker that fails more often than it may be restarted is left out while
+    A failed task is restarted as often as the request says. On this machine it then reuses JAX's compilation cache, see
+    `compiled_environment`. Without ps, several workers form a worker group, which fails if any task does: all of them
+    are restarted, at new addresses. A worker that fails more often than it may be restarted is left out while
     `min_workers` remain, and the group restarts without it. A chief is never left out.
 
     Args:
-      request: the job.
-      machines: where its tasks run.
-      watcher: who is told what happens.
-      grace: how long to wait for tasks to exit.
       clock: monotonic seconds.
     """
 
@@ -98,15 +88,14 @@ class SupervisedCluster:
         self._min_workers = request.workers if request.min_workers is None else request.min_workers
         self._files = JobFiles(request)
         self._needs_secret = True
-        self._joined: Path | None = None
+        self._shared = SharedDirectories()
         self._clusters: dict[Task, Cluster] = {}
         self._state = Supervision(alive=frozenset(), grace=grace, restarts=request.restarts)
         self._tasks: dict[Task, RunningTask] = {}
         self._owned = contextlib.ExitStack()
         self._selector: selectors.BaseSelector
         self._reaper: Reaper
-        self._inbox: int | None = None
-        """The end of a pipe that `interrupt` writes to."""
+        self._interrupts: Interrupts | None = None
 
     @property
     def spec(self) -> ClusterSpec:
@@ -125,7 +114,7 @@ class SupervisedCluster:
         return self._state.alive
 
     def last_lines(self, task: Task) -> list[str]:
-        """The last lines that a task has printed, on both streams.
+        """The last lines that a task has printed on both streams.
 
         Raises:
           ClusterError: there is no such task.
@@ -134,15 +123,15 @@ class SupervisedCluster:
 
     @property
     def has_been_joined(self) -> bool:
-        """Whether any task has taken part in the job, as far as is known within the `with` block; else each has run its
-        program by itself.
+        """Whether any task has taken part in the job, as far as is known within the `with` block; if not, each has run
+        its program by itself.
         """
-        return self._joined is None or self._joined.exists()
+        return self._shared.joined is None or self._shared.joined.exists()
 
     @property
     def shared_directory(self) -> Path | None:
-        """Where tasks on this machine tell the launcher things, within the `with` block; `None` elsewhere."""
-        return None if self._joined is None else self._joined.parent
+        """Where local tasks leave messages for the launcher, within the `with` block; `None` if remote."""
+        return None if self._shared.joined is None else self._shared.joined.parent
 
     def send(self, task: Task, signal_number: int) -> None:
         """Sends a signal to a task and the processes that it has started, unless the task has exited.
@@ -155,13 +144,13 @@ class SupervisedCluster:
             running.send(signal_number)
 
     def interrupt(self, signal_number: int) -> None:
-        """Has `wait` end the tasks, as if this process had received the signal. Any thread may call it."""
-        if self._inbox is not None:
-            os.write(self._inbox, bytes([signal_number]))
+        """Makes `wait` end the tasks, as if this process had received the signal. Any thread may call it."""
+        if self._interrupts is not None:
+            self._interrupts.send(signal_number)
 
     def has_interrupt(self) -> bool:
-        """Whether a signal or an interrupt has come that is not handled yet, for machines that wait within `plan`."""
-        return any(key.data is None for key, _ in self._selector.select(0.0))
+        """Whether an unhandled signal or interrupt is pending, for machines that wait within `plan`."""
+        return self._interrupts is not None and self._interrupts.has_come()
 
     def wait(self, timeout_s: float | None = None) -> Outcome:
         """Supervises the tasks until all have exited.
@@ -174,12 +163,12 @@ class SupervisedCluster:
 
         Raises:
           ClusterError: the tasks have not been started.
-          DeadlineExceeded: tasks still run, and the message names them. They run on until the `with` block is left.
+          DeadlineExceeded: tasks still run, and the message names them. Leaving the `with` block ends them.
         """
-        if not self._clusters:
+        if not self._clusters or self._interrupts is None:
             raise _not_started()
         until = None if timeout_s is None else self._clock() + timeout_s
-        with self._signals():
+        with self._interrupts.signals():
             while (outcome := self._state.outcome) is None:
                 if until is not None and self._clock() >= until:
                     names = ", ".join(sorted(map(str, self._state.alive))) or "a job that is about to restart"
@@ -194,11 +183,10 @@ class SupervisedCluster:
             while self._state.outcome is None:
                 self._turn(None)
         finally:
-            # Nothing stays behind, even if a second Ctrl-C has broken off the loop above.
+            # Nothing stays behind, even if a second Ctrl-C interrupted the loop above.
             for task, running in self._tasks.items():
                 if task in self._state.alive:
                     running.send(signal.SIGKILL)
-            self._inbox = None
             self._owned.close()
 
     def __enter__(self) -> Self:
@@ -209,11 +197,9 @@ class SupervisedCluster:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            # The watcher itself may be what failed, for example on a closed terminal.
+            # The watcher itself may have failed, for example on a closed terminal.
             self._watcher = Watcher()
         self.close()
 
@@ -222,19 +208,22 @@ class SupervisedCluster:
         limits.require_descriptors("the launcher", DESCRIPTORS + DESCRIPTORS_PER_TASK * tasks, f"for {tasks} tasks")
         self._selector = self._owned.enter_context(selectors.DefaultSelector())
         self._owned.callback(self._machines.close)
-        self._take_interrupts()
+        self._interrupts = Interrupts()
+        self._owned.callback(self._interrupts.close)
+        self._interrupts.register(self._selector)
         self._clusters = {cluster.task: cluster for cluster in self._plan()}
         here = self._machines.is_here
-        shared = self._share_what_is_compiled() if here and self._request.restarts.limit else None
+        self._owned.callback(self._shared.close)
+        if here and self._request.restarts.limit:
+            self._environ = self._shared.share_what_is_compiled(self._environ, self._watcher.note)
         self._owned.callback(self._files.close)
-        hosts = dict.fromkeys(Address.parse(self.spec.address(task), str(task)).host for task in self.spec.tasks())
-        self._files.make(self._clusters, list(hosts), secure=self._needs_secret, travel=not here)
+        self._files.make(self._clusters, self._hosts(), secure=self._needs_secret)
         self._environ = self._files.add_to(self._environ)
-        self._publish()
+        self._files.publish(map(self.spec.address, self.spec.ps))
         if here:
-            self._listen_who_joins()
-        watched = None if self._joined is None else self._joined.parent
-        leftovers = list(filter(None, (shared, watched, self._files.directory)))
+            self._environ = self._shared.listen_who_joins(self._environ)
+        files = self._files.directory
+        leftovers = self._shared.paths if files is None else [*self._shared.paths, files]
         self._reaper = Reaper(stop_s=self._grace.stop_s, directories=leftovers)
         self._owned.callback(self._reaper.close)
         for task in self._clusters:
@@ -247,28 +236,8 @@ class SupervisedCluster:
                 group=self._worker_group(),
             )
 
-    def _publish(self) -> None:
-        self._files.publish(self.spec.address(ps) for ps in self.spec.ps)
-
-    def _listen_who_joins(self) -> None:
-        with contextlib.suppress(OSError):  # it is not known then, which is no reason to start nothing
-            directory = tempfile.mkdtemp(prefix="trainband-joined-")
-            self._owned.callback(shutil.rmtree, directory, ignore_errors=True)
-            self._joined = Path(directory, "joined")
-            self._environ[joined.VARIABLE] = str(self._joined)
-
-    def _share_what_is_compiled(self) -> Path | None:
-        """Gives the tasks a directory for what JAX compiles, which is removed at the end, whatever happens."""
-        if COMPILATION_CACHE in self._environ:
-            return None
-        try:
-            directory = Path(tempfile.mkdtemp(prefix="trainband-compiled-"))
-        except OSError as exc:
-            self._note(f"restarted tasks will compile their programs again: {exc}")
-            return None
-        self._owned.callback(shutil.rmtree, directory, ignore_errors=True)
-        self._environ = compiled_environment(self._environ, directory)
-        return directory
+    def _hosts(self) -> list[str]:
+        return list(dict.fromkeys(Address.parse(self.spec.address(task), str(task)).host for task in self.spec.tasks()))
 
     def _plan(self) -> list[Cluster]:
         """The tasks to start, in this order."""
@@ -291,7 +260,8 @@ class SupervisedCluster:
                 running.close()
         self._sizes["worker"] = sum(task.job == "worker" for task in tasks)
         self._clusters = {cluster.task: cluster for cluster in self._plan()}
-        self._publish()
+        self._files.move(self._clusters, self._hosts())
+        self._files.publish(map(self.spec.address, self.spec.ps))
         for task in self._tasks.keys() - self._clusters.keys():
             del self._tasks[task]
         for task in tasks:
@@ -299,7 +269,7 @@ class SupervisedCluster:
             self._apply(Restarted(task))
 
     def _start_task(self, task: Task) -> None:
-        program = TaskProgram(command=self._files.command, environment=self._environ, files=self._files.directory)
+        program = TaskProgram(command=self._files.command, environment=self._environ, files=self._files.of(task))
         keep = self._watcher.keep_lines
         running = self._machines.start(self._clusters[task], program, reaper=self._reaper, keep_lines=keep)
         self._owned.callback(running.close)
@@ -313,10 +283,10 @@ class SupervisedCluster:
         return self._tasks[task]
 
     def _turn(self, until: float | None) -> None:
-        """Waits for the next event or deadline, and handles it."""
         for key, _ in self._selector.select(self._timeout_s(until)):
             if key.data is None:
-                for number in os.read(key.fd, 64):
+                assert self._interrupts is not None
+                for number in self._interrupts.read():
                     self._apply(Interrupted(number))
                 continue
             running, exited = key.data
@@ -341,7 +311,7 @@ class SupervisedCluster:
             running.unregister_exit(self._selector)
             self._print(running, running.read(self._selector))
             self._print(running, running.finish())
-            status = running.status()  # a task elsewhere may have said in its last line how it has ended
+            status = running.status()  # a remote task may have reported its exit in its last line
             assert status is not None
             _logger.info("%s has exited: %s", running.task, describe_status(status))
             self._apply(Exited(running.task, status, running.address_lost))
@@ -367,40 +337,11 @@ class SupervisedCluster:
                     try:
                         self._restart_group(tasks)
                     except (YourError, DeadlineExceeded) as exc:
-                        self._apply(NotRestarted(tasks, str(exc), self._next_interrupt()))
+                        assert self._interrupts is not None
+                        self._apply(NotRestarted(tasks, str(exc), self._interrupts.read_one()))
                 case Say(text):
-                    self._note(text)
-
-    def _next_interrupt(self) -> int:
-        """The number of a signal that has come and is not handled yet; 0 where there is none."""
-        for key, _ in self._selector.select(0.0):
-            if key.data is None:
-                return os.read(key.fd, 1)[0]
-        return 0
-
-    def _note(self, text: str) -> None:
-        self._watcher.note(text)
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """A context in which signals to this process wake the selector."""
-        with signal_pipe(_SIGNALS) as reader:
-            if reader is None:
-                yield
-                return
-            self._selector.register(reader, selectors.EVENT_READ, None)
-            try:
-                yield
-            finally:
-                self._selector.unregister(reader)
-
-    def _take_interrupts(self) -> None:
-        reader, self._inbox = os.pipe()
-        os.set_blocking(self._inbox, False)
-        for end in (reader, self._inbox):
-            self._owned.callback(os.close, end)
-        self._selector.register(reader, selectors.EVENT_READ, None)
+                    self._watcher.note(text)
 
 
 def _not_started() -> ClusterError:
-    return ClusterError("this job has not been started: use it in a with statement.")
+    return ClusterError("this job has not been started; use it in a with statement.")

@@ -1,6 +1,6 @@
-"""What the exits of a job's tasks mean, as a pure state machine: events in, instructions out.
+"""The supervision of a job's tasks as a pure state machine: events in, instructions out.
 
-It has no processes, clocks or signals; `LocalCluster` is the thin shell around it.
+It has no processes, clocks or signals; `SupervisedCluster` is the thin shell around it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from trainband.cluster.task import Task
+from trainband.cluster.worker_group import WorkerGroup, cause_wait_s, first_to_fail, most_to_blame, stuck_task
 from trainband.launch.events import (
     Closed,
     Event,
@@ -28,11 +29,11 @@ from trainband.launch.events import (
     Tick,
 )
 from trainband.launch.options import Grace, Restarts
-from trainband.launch.worker_group import WorkerGroup, cause_wait_s, first_to_fail, most_to_blame, stuck_task
+from trainband.runtime.input_errors import INPUT_ERROR
 
 ECHO_S = 0.5
-"""Seconds within which a second signal counts as an echo of the first: a terminal that closes signals both the shell,
-which forwards it, and us; and wrappers forward a Ctrl-C that the terminal has already sent us."""
+"""Seconds within which a second signal counts as an echo of the first: a closing terminal signals both the launcher and
+the shell, which forwards it; and wrappers forward a Ctrl-C that the terminal has already sent."""
 
 
 class Phase(enum.Enum):
@@ -40,28 +41,28 @@ class Phase(enum.Enum):
 
     RUNNING = enum.auto()
     DIAGNOSING = enum.auto()
-    """A task of the worker group has failed; a failure that follows at once may be the cause."""
+    """A task of the worker group has failed; a failure right after it may be the cause."""
     STOPPING_GROUP = enum.auto()
-    """The worker group will restart; its remaining tasks have been sent SIGTERM."""
+    """The worker group will restart; its running tasks have been sent SIGTERM."""
     KILLING_GROUP = enum.auto()
     """They have been sent SIGKILL."""
     ENDING = enum.auto()
     """Every worker has succeeded; the ps have some time to exit."""
     STOPPING = enum.auto()
-    """All but the ps have been sent SIGTERM. The ps follow when the others have exited, for the chief may save."""
+    """All but the ps have been sent SIGTERM. The ps follow when the others have exited, because the chief may save."""
     KILLING = enum.auto()
     """All tasks have been sent SIGKILL."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupRestart:
-    """A restart of the worker group that is to come.
+    """A pending restart of the worker group.
 
     Attributes:
       group: the group after the restart.
-      at_s: the earliest time, in seconds of the caller's clock; the tasks that still run must exit first.
-      cause: the failure that made it necessary, which is the job's outcome if they do not.
-      only_once: whether the tasks are restarted together this time only, because a ps has lost its address.
+      at_s: the earliest time, in seconds of the caller's clock; the running tasks must exit first.
+      cause: the failure that made it necessary; the job's outcome if they do not exit.
+      only_once: whether the tasks are restarted together only this time, because a ps has lost its address.
     """
 
     group: WorkerGroup
@@ -79,12 +80,12 @@ class Supervision:
       tasks: all tasks of a job with ps, which restart together if a ps loses its address.
       grace: how long each phase may last.
       restarts: how often a task is restarted.
-      group: the tasks that are restarted together; `None` where each is restarted alone.
-      group_restart: the restart of the group that is to come; `None` while the group runs.
+      group: the tasks that are restarted together; `None` if each is restarted alone.
+      group_restart: the pending restart of the group; `None` while the group runs.
       suspects: the failures in the group that may be the cause, in the order in which they were seen.
       failures: for each task, its failures in a row; for a task of the group, how often it was the cause.
       restarted_at: when each restarted task began to run.
-      restart_at: the tasks to be restarted, and when.
+      restart_at: when each pending task will be restarted.
       phase: the phase of the job.
       deadline: when the phase ends; `None` while the job trains.
       verdict: the outcome, once it is decided.
@@ -114,7 +115,7 @@ class Supervision:
 
     @property
     def group_alive(self) -> frozenset[Task]:
-        """The tasks of the worker group that run."""
+        """The running tasks of the worker group."""
         return frozenset() if self.group is None else self.alive & self.group.tasks
 
     @property
@@ -132,13 +133,13 @@ def advance(state: Supervision, event: Event, now: float) -> Transition:
     """Returns the state after an event, and what to do.
 
     A job succeeds when every worker, the chief and the evaluator have exited with 0, and then the ps. A ps that does
-    not exit by itself is stopped, with a message, but does not fail the job. A task that fails is restarted as often as
-    `Restarts` allows; then the job fails, and all other tasks get SIGTERM, then SIGKILL. An evaluator that fails stops
-    no other task, but the job counts as failed in the end. If a task of the worker group fails, the whole group is
-    restarted, including tasks that have succeeded; if that does not help, it continues without the failing worker as
-    long as enough workers remain. If a ps fails and cannot run again at its address, the others would not find it: the
-    whole job is restarted at new addresses. A signal to the launcher interrupts the job; a second one, unless it is an
-    echo of the first, kills it.
+    not exit by itself is stopped, with a message, but does not fail the job. A failed task is restarted as often as
+    `Restarts` allows, and not at all after an error that it would repeat (`INPUT_ERROR`); then the job fails, and all
+    other tasks get SIGTERM, then SIGKILL. A failed evaluator does not stop other tasks, but the job ends as failed. If
+    a task of the worker group fails, the whole group is restarted, including tasks that have succeeded; if that does
+    not help, it continues without the failing worker as long as enough workers remain. If a ps fails and cannot run
+    again at its address, the others would not find it: the whole job is restarted at new addresses. A signal to the
+    launcher interrupts the job; a second one, unless it is an echo of the first, kills it.
 
     Args:
       now: seconds of the caller's clock.
@@ -190,7 +191,7 @@ def _exited(state: Supervision, task: Task, status: int, now: float, *, address_
     if status != 0:
         cause = Outcome.of_failure(task, status)
         failures = 1 if _has_settled(state, task, now) else state.failures.get(task, 0) + 1
-        if failures <= state.restarts.limit:
+        if failures <= state.restarts.limit and status != INPUT_ERROR:
             return _restart_later(state, task, cause.reason, failures, now)
         if task.job != "evaluator":
             return _fail(state, task, cause, now)
@@ -203,7 +204,7 @@ def _exited(state: Supervision, task: Task, status: int, now: float, *, address_
 
 
 def _has_settled(state: Supervision, task: Task, now: float) -> bool:
-    """Whether a task has run for so long that its earlier failures no longer count."""
+    """Whether a task has run long enough that its earlier failures no longer count."""
     began = state.restarted_at.get(task)
     return began is not None and now - began >= state.restarts.settled_s
 
@@ -211,15 +212,13 @@ def _has_settled(state: Supervision, task: Task, now: float) -> bool:
 def _restart_later(state: Supervision, task: Task, reason: str, failures: int, now: float) -> Transition:
     delay_s, limit = state.restarts.delay_s(failures), state.restarts.limit
     state = replace(
-        state,
-        failures={**state.failures, task: failures},
-        restart_at={**state.restart_at, task: now + delay_s},
+        state, failures={**state.failures, task: failures}, restart_at={**state.restart_at, task: now + delay_s}
     )
     return state, [Say(f"{task} failed ({reason}); restarting it in {delay_s:g} s ({failures} of {limit})")]
 
 
 def _restart_all(state: Supervision, task: Task, status: int, now: float) -> Transition:
-    """A ps has failed and cannot come back to its address: all tasks but an evaluator are restarted at new ones."""
+    """Handles a ps that cannot return to its address: restarts all tasks but an evaluator at new ones."""
     tasks = frozenset(t for t in state.tasks if t.job != "evaluator")
     workers = sum(t.job == "worker" for t in tasks)
     later = {t: at for t, at in state.restart_at.items() if t not in tasks}
@@ -247,7 +246,7 @@ def _fail(state: Supervision, task: Task, cause: Outcome, now: float) -> Transit
 
 
 def _exited_from_group(state: Supervision, group: WorkerGroup, task: Task, status: int, now: float) -> Transition:
-    """A task of the worker group has failed, or has exited after another one failed."""
+    """Handles a task of the worker group that failed, or exited after another one failed."""
     if state.group_restart is not None:
         return state if state.group_alive else replace(state, phase=Phase.RUNNING, deadline=None), []
     if status != 0:
@@ -260,7 +259,7 @@ def _exited_from_group(state: Supervision, group: WorkerGroup, task: Task, statu
 
 
 def _diagnose(state: Supervision, group: WorkerGroup, now: float) -> Transition:
-    """Decides which of the simultaneous failures was the cause, and what becomes of the group."""
+    """Decides which of the simultaneous failures was the cause, and how the group continues."""
     task, status = first_to_fail(state.suspects)
     cause = Outcome.of_failure(task, status)
     stuck = stuck_task(state.suspects, state.group_alive, group.tasks)
@@ -276,7 +275,7 @@ def _group_failed(state: Supervision, group: WorkerGroup, task: Task, cause: Out
     failures = {} if _has_settled(state, task, now) else {t: n for t, n in state.failures.items() if t in group.tasks}
     failures[task] = failures.get(task, 0) + 1
     times = sum(failures.values())
-    if times <= limit:
+    if times <= limit and cause.exit_code != INPUT_ERROR:
         delay_s = state.restarts.delay_s(times)
         stopping = _names(state.group_alive, "stopping ") + (" and " if state.group_alive else "")
         text = f"{task} failed ({cause.reason}); {stopping}restarting the job in {delay_s:g} s ({times} of {limit})"
@@ -297,7 +296,7 @@ def _group_failed(state: Supervision, group: WorkerGroup, task: Task, cause: Out
 def _stop_group(
     state: Supervision, restart: GroupRestart, failures: Mapping[Task, int], texts: list[str], now: float
 ) -> Transition:
-    """Stops the tasks of the worker group that still run, so that it can restart."""
+    """Stops the running tasks of the worker group, so that it can restart."""
     rest = state.group_alive
     others = {task: n for task, n in state.failures.items() if state.group is None or task not in state.group.tasks}
     state = replace(
@@ -376,7 +375,7 @@ def _send_all(tasks: Iterable[Task], number: int) -> list[Instruction]:
 
 
 def _names(tasks: Iterable[Task], before: str = "") -> str:
-    """The names of the tasks with a text before them; nothing if there are no tasks."""
+    """Returns the names of the tasks after a prefix; empty if there are no tasks."""
     names = ", ".join(map(str, _in_order(tasks)))
     return before + names if names else ""
 

@@ -1,4 +1,4 @@
-"""Copying a directory to another machine, through a command that runs what it is given there."""
+"""Copying a directory to another machine, through a command that runs commands there."""
 
 from __future__ import annotations
 
@@ -15,22 +15,18 @@ COPY_S = 600.0
 
 
 def copy_directory(source: str, command: Sequence[str], target: str, *, environ: Mapping[str, str], say: Say) -> None:
-    """Copies the files of a directory into one of another machine, which is made if it is not there.
+    """Copies the files of a directory into one on another machine, which is created if missing.
 
-    Files that stand only there stay. Environments, caches and the history of git are left out, see `EXCLUDED`.
+    Files that exist only there stay. Environments, caches and the git history are left out, see `EXCLUDED`.
 
     Args:
-      source: the directory here.
-      command: runs a shell's command line there, as `["ssh", "host"]`.
-      target: the directory there.
-      environ: of the command.
-      say: is told what is copied where.
+      command: runs a shell command line there, such as `["ssh", "host"]`.
 
     Raises:
-      YourError: it cannot be copied; the message has what the machine has said.
+      YourError: it cannot be copied; the message has the machine's reason.
     """
     if shutil.which("tar", path=environ.get("PATH")) is None:
-        raise YourError("files are copied by tar, which is not installed here.")
+        raise YourError("copying files needs tar, which is not installed here.")
     say(f"copying {source} to {command[-1]}:{target}")
     pack = ["tar", "-czf", "-", *(f"--exclude={name}" for name in EXCLUDED), "-C", source, "."]
     unpack = f"mkdir -p {shlex.quote(target)} && tar -xzf - -C {shlex.quote(target)}"

@@ -1,1 +1,1 @@
-"""The model: what is trained, its variables, and what its traced program is proven to be."""
+"""The model: the trained functions, their variables, and proofs about their traced programs."""

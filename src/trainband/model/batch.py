@@ -1,4 +1,4 @@
-"""Batches, as what trains on them sees them."""
+"""Batches in the forms that training steps take."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from jax.sharding import PartitionSpec
 from numpy.typing import NDArray
 from xxhash import xxh64
 
-from trainband.checkpoint.part import aligned_empty
 from trainband.model.variables import PyTree
+from trainband.runtime.aligned import aligned_empty
 
 
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("batch",),
     meta_fields=("rows",),
-    drop_fields=("examples",),  # no part of what a program is compiled for
+    drop_fields=("examples",),  # does not select a compiled program
 )
 @dataclass(slots=True)
 class ShardedBatch:
     """A batch on its devices.
 
     Attributes:
-      batch: its arrays, each in parts along the first axis; those without an axis are on every device.
-      rows: where they are filled up to what the devices divide: how many examples are real, at the beginning of each of
-        so many equal blocks of rows. `None` where all are.
-      examples: how many this process has brought; `None` inside a traced function.
+      batch: its arrays, each split along the first axis; those without an axis are on every device.
+      rows: if padded to a multiple of the devices: how many examples are real, at the beginning of each of this many
+        equal blocks of rows. `None` if all are.
+      examples: how many this process contributed; `None` inside a traced function.
     """
 
     batch: PyTree
@@ -40,10 +40,10 @@ class ShardedBatch:
     examples: int | None = None
 
     def unpadded(self) -> PyTree:
-        """The batch without what fills it up, whole on every device; traceable, in the context of the mesh.
+        """Returns the batch without padding, whole on every device; traceable, in the context of the mesh.
 
-        JAX 0.12 may also leave such a batch in unequal parts, but then computes something else where the variables are
-        split as well: an embedding under tensor parallelism gives other numbers.
+        JAX 0.12 also accepts such a batch in unequal parts, but then computes something else if the variables are
+        split as well: an embedding under tensor parallelism returns other numbers.
         """
         if self.rows is None:
             return self.batch
@@ -61,10 +61,10 @@ class ShardedBatch:
 
 
 class BatchStack(NamedTuple):
-    """What several steps train on, each of its arrays in one with those of all steps.
+    """The batches of several steps, stacked.
 
     Attributes:
-      batch: as one step's, with another axis in front.
+      batch: as one step's, with another axis in front of each array.
     """
 
     batch: PyTree
@@ -72,12 +72,12 @@ class BatchStack(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """What several steps train on that are computed in one call, one after the other.
+    """The batches of several steps that are computed in one call, one after the other.
 
     Attributes:
-      batches: what each of them trains on, all of one shape.
-      last: whether there is nothing more after them.
-      stack: the same as one, each array with another axis in front, where all are NumPy's; else `None`.
+      batches: one for each step, all of one shape.
+      last: whether nothing follows them.
+      stack: the same stacked, each array with another axis in front, if all are NumPy's; else `None`.
     """
 
     batches: tuple[PyTree, ...]
@@ -92,14 +92,14 @@ class Several:
 )
 @dataclass(slots=True)
 class Portion:
-    """What a step trains on where an update rule says how much that is: batches, computed one after the other.
+    """The batches of a step whose size an update rule decides, computed one after the other.
 
     Attributes:
-      batches: of few different sizes, and of no more examples than one that the user has made.
-      parts: that they have together: equal numbers of examples, in which a rule counts.
-      usual: parts of a step where no rule divides the examples.
+      batches: of few different sizes, none larger than a batch of the user.
+      parts: their total: equal numbers of examples, in which a rule counts.
+      usual: parts of a step if no rule divides the examples.
       part_examples: examples in a part; at the end of the data the last one may have fewer.
-      waited_s: seconds that the data has taken to come.
+      waited_s: seconds spent waiting for the data.
     """
 
     batches: tuple[PyTree, ...]
@@ -111,13 +111,13 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """A batch for `MultiWorkerMirrored` that was cut for all workers at once: where its size changes, all theirs do."""
+    """A batch for `MultiWorkerMirrored` that was cut for all workers at once: its size changes for all or none."""
 
     batch: PyTree
 
 
 def examples_in(batch: PyTree) -> int:
-    """How many examples a batch has: the length of its first axis, of the first array that has one; else 1."""
+    """Returns how many examples a batch has: the length of the first array that has an axis; else 1."""
     if isinstance(batch, ShardedBatch):
         if batch.examples is not None:
             return batch.examples
@@ -125,7 +125,7 @@ def examples_in(batch: PyTree) -> int:
     if isinstance(batch, Portion):
         return sum(map(examples_in, batch.batches))
     first = batch[0] if type(batch) is tuple and batch else None
-    # To list all leaves takes some microseconds of every step.
+    # Listing all leaves takes some microseconds of every step.
     for leaf in (first,) if getattr(first, "shape", ()) else jax.tree.leaves(batch):
         shape = getattr(leaf, "shape", ())
         if shape:
@@ -134,26 +134,26 @@ def examples_in(batch: PyTree) -> int:
 
 
 def examples_in_step(batch: PyTree, accumulate: int) -> int:
-    """How many examples a step has, where it is made of `accumulate` micro-batches."""
+    """Returns how many examples a step of `accumulate` micro-batches has."""
     if accumulate == 1 or isinstance(batch, Portion):
         return examples_in(batch)
     return sum(examples_in(part) for part in batch)
 
 
 def owned(batch: PyTree) -> PyTree:
-    """A batch whose NumPy arrays nobody else writes into.
+    """Returns a batch whose NumPy arrays no one else writes into.
 
-    On the CPU, JAX computes with the caller's own memory where that lies at a multiple of 64 bytes: what a caller who
-    uses his arrays again writes there for the next batch would be seen by the step that is under way. The copy lies
-    so, too: JAX would copy it once more.
+    On the CPU, JAX computes with the caller's own memory if it is aligned to 64 bytes: a caller who reuses arrays for
+    the next batch would change the step that is under way. The copies are aligned too: JAX would copy them once more
+    otherwise.
     """
     return jax.tree.map(lambda leaf: copied(leaf) if isinstance(leaf, np.ndarray) else leaf, batch)
 
 
 def copied(array: NDArray[Any]) -> NDArray[Any]:
-    """A copy of an array where JAX on the CPU takes it as it is."""
+    """Copies an array if JAX on the CPU uses its memory directly."""
     if type(array) is not np.ndarray or array.dtype.hasobject or not array.nbytes:
-        # Nothing to be gained; and JAX refuses masked ones, and must see that they are.
+        # Copying gains nothing here; and JAX refuses masked arrays, so it must see that they are masked.
         return array.copy()
     copy = aligned_empty(array.shape, array.dtype)
     np.copyto(copy, array)
@@ -161,7 +161,7 @@ def copied(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def digest_of(leaves: Sequence[Any]) -> str:
-    """Tells batches apart: of what this process has of some arrays."""
+    """Returns a digest of this process's part of some arrays, to tell batches apart."""
     digest = xxh64()
     for leaf in leaves:
         if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -174,9 +174,10 @@ def digest_of(leaves: Sequence[Any]) -> str:
 
 
 def one_data_twice(one: str, other: str) -> str:
-    """Says that two workers train on the same."""
+    """Returns the warning that two workers train on the same data."""
     return (
         f"WARNING: {one} and {other} began with the same batch. If all workers train on the same data, the job learns "
         "no more than one of them would: divide the data with trainband.data.shared(...) or "
-        "Batches(..., shard=(index, count))"
+        "Batches(..., shard=(index, count)). Keras's fit divides arrays and keras.utils.PyDataset; give it this "
+        "worker's part of a loader, a generator or tf.data"
     )

@@ -1,13 +1,13 @@
-"""Contents: of which rows of which tensors every buffer of a job is made.
+"""Contents: the rows of tensors that make up each buffer of a job.
 
-A checkpoint knows tensors by name, not blocks or ps: so what was saved from one placement or strategy can be
-restored onto any other. A tensor's name begins with what it is:
+A checkpoint knows tensors by name, not blocks or ps, so state saved from one placement or strategy can be
+restored to any other. A tensor's name begins with its kind:
 
 - `params/hidden/kernel`: a variable;
 - `model_state/mean`: a variable of the model state;
 - `optimizer/0/mu/hidden/kernel`: a leaf of the optimizer state that belongs to a variable, by the leaf's path;
-  `optimizer/0/mu` where the params are one bare array;
-- `optimizer/0/count`: any other leaf of the optimizer state; every ps has one of its own.
+  `optimizer/0/mu` if the params are one bare array;
+- `optimizer/0/count`: any other leaf of the optimizer state; every ps has its own.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from trainband.model.placement import Slice, rows_of
 from trainband.model.variables import LONE_LEAF, PyTree, Variable, Variables, path_name
 
 Contents = tuple[tuple[Piece, ...], ...]
-"""Of each buffer, the pieces that lie in it one after the other."""
+"""For each buffer, its pieces in order."""
 
 Path = tuple[Any, ...]
-"""A leaf's keys, as `jax.tree_util.tree_flatten_with_path` gives them."""
+"""A leaf's keys, as `jax.tree_util.tree_flatten_with_path` returns them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A leaf of the params as an optimizer sees them: its path and shape, and the slices that it is made of."""
+    """A leaf of the params as an optimizer sees them: its path and shape, and its slices."""
 
     path: Path
     shape: tuple[int, ...]
@@ -42,29 +42,29 @@ class Held:
 
 
 def tensor_of(variable: Variable) -> str:
-    """The name of a variable's tensor in a checkpoint."""
+    """Returns the name of a variable's tensor in a checkpoint."""
     return f"params/{variable.name}" if variable.trained else f"model_{variable.name}"
 
 
 def contents_of_blocks(shard: ShardLayout) -> Contents:
-    """Of a shard's param blocks."""
+    """Returns the contents of a shard's param blocks."""
     return tuple(tuple(_piece(shard.slices[i]) for i in block.members) for block in shard.blocks)
 
 
 def contents_of_variables(variables: Variables) -> Contents:
-    """Of every variable as a whole, in order."""
+    """Returns the contents of all variables as wholes, in order."""
     return tuple((_piece(Slice(variable, 0, rows_of(variable), 0)),) for variable in variables.entries)
 
 
 def contents_of_state(state: PyTree, held: Sequence[Held]) -> Contents | None:
-    """Of each leaf of an optimizer state; `None` where a leaf is neither made of the rows of variables nor one's own.
+    """Returns the contents of an optimizer state's leaves; `None` if one is neither of variables' rows nor its own.
 
     Args:
       state: the optimizer's, with shapes and dtypes as leaves, and no typed random keys (see `without_keys`).
-      held: what the optimizer was given to make it.
+      held: the params that it was made for.
 
     Raises:
-      ValueError: a leaf's path or dtype is none that a checkpoint can have.
+      ValueError: a leaf's path or dtype cannot be stored in a checkpoint.
     """
     by_path = {leaf.path: leaf for leaf in held}
     contents = []
@@ -77,7 +77,7 @@ def contents_of_state(state: PyTree, held: Sequence[Held]) -> Contents | None:
 
 
 def leaf_of_number(contents: Contents, name: str) -> int | None:
-    """Which leaf of an optimizer's state is the number of this name, wherever it is in it; `None` unless one is.
+    """Returns the index of the leaf of an optimizer state that is the number `name`; `None` unless exactly one is.
 
     `optax.inject_hyperparams` and Keras's optimizers keep their learning rate there.
     """
@@ -90,7 +90,7 @@ def leaf_of_number(contents: Contents, name: str) -> int | None:
 
 
 def check_settings(settings: Iterable[str], scalars: Iterable[str]) -> None:
-    """Raises `ModelError` unless an optimizer's state has all the numbers that are to be set."""
+    """Raises `ModelError` unless an optimizer's state has all the numbers to set."""
     known = list(scalars)
     for name in settings:
         if name not in known:
@@ -101,7 +101,7 @@ def check_settings(settings: Iterable[str], scalars: Iterable[str]) -> None:
 
 def _state_pieces(path: Path, leaf: Any, by_path: dict[Path, Held]) -> tuple[Piece, ...] | None:
     dtype = np.dtype(leaf.dtype).name
-    for cut in range(len(path) + 1):  # the longest end of the path that is a variable's
+    for cut in range(len(path) + 1):  # the longest suffix of the path that is a variable's
         held = by_path.get(path[cut:])
         if held is None:
             continue
@@ -112,7 +112,7 @@ def _state_pieces(path: Path, leaf: Any, by_path: dict[Path, Held]) -> tuple[Pie
             )
         name = _state_name(path[:cut], first.variable)
         if len(slices) > 1:
-            return None  # something smaller that belongs to a block of several variables
+            return None  # a smaller leaf of a block of several variables
         if leaf.shape and first.variable.shape and not first.whole and leaf.shape[0] == first.stop - first.start:
             shape = (rows_of(first.variable), *leaf.shape[1:])  # a number for each row, say
             return (Piece(name, shape, dtype, first.start, first.stop),)
@@ -121,7 +121,7 @@ def _state_pieces(path: Path, leaf: Any, by_path: dict[Path, Held]) -> tuple[Pie
 
 
 def _state_name(path: Path, variable: Variable | None) -> str:
-    """A bare array has no path of its own, so that it adds nothing to the name."""
+    """Returns the name of a leaf; a bare array has no path of its own, so it adds nothing."""
     parts = [path_name(path)] if path else []
     if variable is not None and variable.name != LONE_LEAF:
         parts.append(variable.name)

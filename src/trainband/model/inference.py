@@ -1,4 +1,4 @@
-"""InferenceProgram: what is exported, compressed and served: a pure function of named weights and named inputs."""
+"""InferenceProgram: a pure function of named weights and named inputs, to export, compress and serve."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from numpy.typing import NDArray
 from trainband.model.signature import Signature
 
 Tensors = Mapping[str, Any]
-"""Arrays by name, or what JAX traces in their place."""
+"""Arrays by name, or JAX's tracers in their place."""
 
 
 @dataclass(frozen=True, slots=True)
 class InferenceProgram:
-    """A function of weights and inputs, all flat dicts of arrays, and the weights.
+    """A function of weights and inputs, all flat dicts of arrays, with its weights.
 
     Attributes:
       function: `function(weights, inputs) -> outputs`; traceable.
-      weights: by the names that a checkpoint has for them, such as `params/hidden/kernel`, or as `compress` stores
-        them.
+      weights: by their names in a checkpoint, such as `params/hidden/kernel`, or as `compress` stores them.
       signature: the inputs and outputs.
       name: of the user's function.
       example: inputs to try it on.
-      source: where the weights come from, in words.
+      source: where the weights come from, as text.
       global_step: of the weights.
     """
 
@@ -47,11 +46,11 @@ class InferenceProgram:
     def with_weights(
         self, weights: Mapping[str, NDArray[Any]], function: Callable[[Tensors, Tensors], dict[str, Any]] | None = None
     ) -> InferenceProgram:
-        """The same with other weights, and with the function that takes them, if they are stored in another way."""
+        """Returns a copy with other weights, and a function that takes them if they are stored in another way."""
         return replace(self, weights=weights, function=function or self.function)
 
     def compiled(self) -> Callable[[Mapping[str, NDArray[Any]]], dict[str, NDArray[Any]]]:
-        """`predict(inputs) -> outputs` with these weights on the default device."""
+        """Returns `predict(inputs) -> outputs` with these weights on the default device."""
         weights, function = jax.device_put(dict(self.weights)), jax.jit(self.function)
 
         def predict(inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

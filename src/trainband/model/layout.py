@@ -1,9 +1,9 @@
-"""Layout: in which buffers a shard's slices travel and lie.
+"""Layout: the buffers that hold a shard's slices in memory and on the wire.
 
 A shard is a few contiguous one-dimensional *blocks*, not one buffer for each variable. Slices under
 `PACK_BYTES` of one dtype are packed together into one block; a larger slice is a block of its own.
 So a step costs the same Python work for 4 variables as for 400 (a handful of blocks), and a large
-variable is never copied only to be packed. Packing and unpacking happen inside compiled programs.
+variable is never copied just to be packed. Packing and unpacking happen inside compiled programs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PACK_BYTES = 1 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One contiguous buffer: the slices at `members` (indices into the shard's slices), one after the other."""
+    """One contiguous buffer: the slices at `members` (indices into the shard's slices), in order."""
 
     dtype: str
     size: int
@@ -67,7 +67,7 @@ class ShardLayout:
         return cls(tuple(slices), blocks)
 
     def pack(self, slices: Sequence[Any], xp: Any = jnp) -> tuple[Any, ...]:
-        """The blocks made of these slices' values. `xp` is jax.numpy inside a compiled program, else numpy."""
+        """Packs the slices' values into blocks. `xp` is jax.numpy inside a compiled program, else numpy."""
         out = []
         for block in self.blocks:
             flat = [xp.reshape(slices[i], (-1,)) for i in block.members]
@@ -75,7 +75,7 @@ class ShardLayout:
         return tuple(out)
 
     def unpack(self, blocks: Sequence[Any]) -> list[Any]:
-        """The value of each slice, in order; views where the blocks are NumPy arrays."""
+        """Returns the value of each slice, in order; views if the blocks are NumPy arrays."""
         out: list[Any] = [None] * len(self.slices)
         for block, values in zip(self.blocks, blocks, strict=True):
             offset = 0
@@ -86,9 +86,9 @@ class ShardLayout:
         return out
 
     def from_wire(self, body: Sequence[NDArray[np.uint8]], wire_dtype: str = "") -> tuple[NDArray[Any], ...] | None:
-        """Raw bytes as this layout's blocks without copying, `None` if their number or sizes are not right.
+        """Returns raw bytes as this layout's blocks without copying, `None` if their number or sizes are wrong.
 
-        With a `wire_dtype`, blocks that `narrow` would narrow are taken to be of that dtype.
+        With a `wire_dtype`, blocks that `narrow` would narrow are read as that dtype.
         """
         if len(body) != len(self.blocks):
             return None
@@ -102,7 +102,7 @@ class ShardLayout:
 
 
 def narrow(block: Block, wire_dtype: str) -> jnp.dtype:
-    """What a block of a push travels as: a gradient as the narrower of its own dtype and `wire_dtype`."""
+    """Returns the dtype of a block of a push: for a gradient the narrower of its own and `wire_dtype`."""
     own = jnp.dtype(block.dtype)
     narrower = block.trained and wire_dtype and jnp.dtype(wire_dtype).itemsize < own.itemsize
     return jnp.dtype(wire_dtype) if narrower else own
@@ -110,18 +110,18 @@ def narrow(block: Block, wire_dtype: str) -> jnp.dtype:
 
 @dataclass(frozen=True, slots=True)
 class JobLayout:
-    """How a whole params pytree lies over all the shards of a job."""
+    """The layout of a params pytree over all shards of a job."""
 
     placement: Placement
     shards: tuple[ShardLayout, ...]
 
     @classmethod
     def of(cls, placement: Placement) -> JobLayout:
-        """The layout that follows from a placement."""
+        """Makes the layout of a placement."""
         return cls(placement, tuple(ShardLayout.of(placement.on(ps)) for ps in range(placement.ps_count)))
 
     def scatter(self, leaves: Sequence[Any], xp: Any = jnp) -> tuple[tuple[Any, ...], ...]:
-        """The variables' values (in the variables' order) as the blocks of every shard."""
+        """Packs the variables' values (in the variables' order) into the blocks of every shard."""
         by_name = dict(zip(self._names(), leaves, strict=True))
         return tuple(
             shard.pack(
@@ -135,10 +135,10 @@ class JobLayout:
         )
 
     def gather(self, shards: Sequence[Sequence[Any]], xp: Any = jnp) -> list[Any]:
-        """The variables' values, in order, from the blocks of every shard."""
+        """Returns the variables' values, in order, from the blocks of every shard."""
         pieces: dict[str, list[Any]] = {name: [] for name in self._names()}
         values = [iter(layout.unpack(blocks)) for layout, blocks in zip(self.shards, shards, strict=True)]
-        for piece in self.placement.slices:  # by variable, then by rows: so is each shard
+        for piece in self.placement.slices:  # by variable, then by rows, as in each shard
             pieces[piece.variable.name].append(next(values[piece.ps]))
         return [parts[0] if len(parts) == 1 else xp.concatenate(parts) for parts in pieces.values()]
 

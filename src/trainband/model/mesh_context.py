@@ -1,4 +1,4 @@
-"""The mesh in whose context a user's functions are traced."""
+"""The mesh context in which a user's functions are traced."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ DATA = "data"
 
 
 def require_no_mesh() -> None:
-    """Refuses a mesh that the script has set: JAX would take it for every program, also for those of one device.
+    """Refuses a mesh set by the script: JAX would use it for every program, even for those of one device.
 
     Raises:
-      ModelError: there is one.
+      ModelError: a mesh is set.
     """
     found = jax.sharding.get_abstract_mesh()
     if not found.empty:
         raise ModelError(
-            f"jax.set_mesh has set the mesh {dict(found.shape)} here: leave jax.set_mesh out around the training, the "
+            f"jax.set_mesh has set the mesh {dict(found.shape)} here; leave jax.set_mesh out around the training: the "
             "strategy sets its own mesh."
         )
 
@@ -33,13 +33,13 @@ def require_no_mesh() -> None:
 def on_mesh(
     function: Callable[..., Any], mesh: Mesh | None = None, axes: Sequence[str] = (DATA,)
 ) -> Callable[..., Any]:
-    """`function` to be traced with a mesh in context.
+    """Wraps `function` to be traced with a mesh in context.
 
-    In it, a `PartitionSpec` alone says where something lies, as in `jax.lax.with_sharding_constraint(x, spec)`.
+    There, a `PartitionSpec` alone describes a sharding, as in `jax.lax.with_sharding_constraint(x, spec)`.
 
     Args:
-      mesh: `None` for that which the arguments lie on; where they lie on none, one of a single device.
-      axes: the names of that one's axes.
+      mesh: `None` for the mesh of the arguments; if they have none, one of a single device.
+      axes: the axis names of that single-device mesh.
 
     The returned function raises `ModelError`: see `require_no_mesh`.
     """

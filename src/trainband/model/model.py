@@ -1,4 +1,4 @@
-"""Model: the pure functions that a user gives, with their promises checked."""
+"""Model: the user's pure functions, with their promises checked."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ Metrics = Mapping[str, Any]
 
 
 class Outputs(dict[str, Any]):
-    """What the loss of a front end returns in the place of metrics: of any shape, and read by that front end alone."""
+    """Outputs that a front end's loss returns in place of metrics: of any shape, read only by that front end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Values to begin with that somebody has already, in place of a function that makes them from a key.
+    """Existing initial values, in place of a function that makes them from a key.
 
-    Of several processes, the chief's count: on the others they may be anything of the same shapes.
+    Of several processes, the chief's count: the others may pass anything of the same shapes.
 
     Attributes:
-      values: gives them, when the job begins.
+      values: returns them when the job begins.
     """
 
     values: Callable[[], PyTree]
 
     def __call__(self, key: jax.Array) -> PyTree:
-        """The values; `key` is for those that make theirs."""
+        """Returns the values; `key` is ignored."""
         del key
         return self.values()
 
 
 class Shapes(NamedTuple):
-    """What the values of a model are, without being made: `jax.ShapeDtypeStruct`s in place of arrays.
+    """The shapes and dtypes of a model's values: `jax.ShapeDtypeStruct`s in place of arrays.
 
     Attributes:
       variables: of the params and the model state.
-      params, state, optimizer: the first ones.
+      params, state, optimizer: the initial ones.
     """
 
     variables: Variables
@@ -57,28 +57,28 @@ class Shapes(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """What is trained, and how.
+    """A user's model: its functions, optimizer and training options.
 
     Attributes:
       init: `init(key) -> params`, any pytree of floating-point arrays.
-      loss: `loss(params, batch) -> scalar`, or `(scalar, {name: metric})`; with a third parameter, it gets a random
-        key there, another one for each worker and step.
+      loss: `loss(params, batch) -> scalar`, or `(scalar, {name: metric})`; a third parameter, if any, receives a random
+        key, a different one for each worker and step.
       optimizer: any optax GradientTransformation.
       init_state: `init_state(key) -> state`, any pytree of arrays that gradients do not train, such as the running
         averages of batch normalisation. The loss is then `loss(params, state, batch, key) -> (loss, (state, metrics))`.
-      state_merge: what becomes of the states of several workers in one update: their `mean` (weighted by examples; of
+      state_merge: how an update merges the states of several workers: their `mean` (weighted by examples; of
         integers, the first worker's), or the `chief`'s alone.
-      seed: from which the keys of `init` and of `loss` are made.
+      seed: the source of the keys of `init` and `loss`.
       accumulate: micro-batches whose mean gradient makes one step.
-      compute_dtype: what the loss is computed in, such as `jnp.bfloat16`; params, gradients and the optimizer keep
-        the params' own dtypes.
-      remat: compute what the loss's gradient needs of its intermediate values anew instead of keeping it: less memory
-        for more time. `True`, or one of `jax.checkpoint_policies`, which says what is kept all the same.
-      donate: let a step write the new params where the old ones were. Without, both are there for a moment.
-      worker_transform: an optax transformation that each worker applies to its whole gradient before it is sent,
-        such as `optax.clip_by_global_norm(1.0)`, which no ps could do to its part. With `Sync`, each worker's
-        gradient is clipped, and then the mean is taken.
-      steps_per_execution: steps that are computed in one call, where that can be done, see `Replica`.
+      compute_dtype: the dtype that the loss is computed in, such as `jnp.bfloat16`; params, gradients and the
+        optimizer keep the params' own dtypes.
+      remat: recompute the intermediate values that the loss's gradient needs instead of keeping them: less memory
+        for more time. `True`, or one of `jax.checkpoint_policies`, which decides what is kept nevertheless.
+      donate: let a step overwrite the old params with the new ones. Otherwise both exist for a moment.
+      worker_transform: an optax transformation that each worker applies to its whole gradient before sending it,
+        such as `optax.clip_by_global_norm(1.0)`, which no ps could apply to its part. With `Sync`, each worker's
+        gradient is clipped before the mean is taken.
+      steps_per_execution: steps that are computed in one call, where possible, see `Replica`.
       axes: the mesh axes that a `PartitionSpec` in these functions may name.
     """
 
@@ -131,23 +131,23 @@ class Model:
         return self.init_state is not None or takes_key(self.loss)
 
     def first_params(self) -> PyTree:
-        """The params to start from, as JAX's arrays: the same on every machine for the same seed."""
+        """Returns the initial params as JAX arrays: the same on every machine for the same seed."""
         return jax.tree.map(jnp.asarray, self.init(jax.random.key(self.seed)))
 
     def shaped(self, function: Callable[..., Any], *args: Any) -> PyTree:
-        """The shapes of what a function of the model gives, found without computing it."""
+        """Returns the shapes of the result of a function of the model, without computing it."""
         return jax.eval_shape(on_mesh(function, axes=self.axes), *args)
 
     def shapes(self) -> Shapes:
-        """What its first values are.
+        """Returns the shapes of the initial values.
 
         Raises:
-          ModelError: a leaf of the params is no floating-point array, or its name cannot be used.
+          ModelError: a leaf of the params is not a floating-point array, or its name cannot be used.
         """
         try:
             params = self.shaped(self.first_params)
         except TypeError as exc:
-            # A leaf that is no array (a string, a function): say which, in our words.
+            # A leaf that is not an array (a string, a function): name it, in our own message.
             Variables.of(self.init(jax.random.key(self.seed)))
             raise ModelError(f"init() cannot be traced: {exc}") from exc
         state = self.shaped(self.first_state)
@@ -155,11 +155,11 @@ class Model:
         return Shapes(variables, params, state, self.shaped(self.optimizer.init, params))
 
     def variables(self) -> Variables:
-        """See `shapes`."""
+        """The leaves of its params and state."""
         return self.shapes().variables
 
     def first_state(self) -> PyTree:
-        """The model state to start from; `None` where there is none."""
+        """Returns the initial model state; `None` for a model without one."""
         if self.init_state is None:
             return None
         return jax.tree.map(jnp.asarray, self.init_state(jax.random.key(self.seed)))
@@ -167,10 +167,10 @@ class Model:
     def value(
         self, params: PyTree, batch: PyTree, key: jax.Array | None = None, state: PyTree = None
     ) -> tuple[jax.Array, Metrics, PyTree]:
-        """(loss, metrics, new state) of a batch; traceable. `key` is for a loss that takes one.
+        """Returns (loss, metrics, new state) of a batch; traceable. `key` is for a loss that takes one.
 
         Raises:
-          ModelError: `loss` returned something else than a scalar, or a scalar and a dict of scalars.
+          ModelError: `loss` returned something other than a scalar, or a scalar and a dict of scalars.
         """
         if self.loss_takes_key and key is None:
             key = jax.random.key(self.seed)
@@ -203,7 +203,7 @@ class Model:
 
 
 def _require_scalar(name: str, value: Any) -> None:
-    """Raises `ModelError` for a metric of which there is no mean over the examples."""
+    """Raises `ModelError` for a metric that has no mean over the examples."""
     try:
         metric = jnp.asarray(value)
     except (TypeError, ValueError) as exc:
@@ -213,8 +213,8 @@ def _require_scalar(name: str, value: Any) -> None:
     if metric.shape != ():
         raise ModelError(
             f"loss() returned the metric {name!r} as {metric.dtype}{list(metric.shape)}; a metric must be a scalar: "
-            "take its mean over the batch, or return each element under a name of its own. What a model says of each "
-            "example is for trainer.predict(function, batches)."
+            "take its mean over the batch, or return each element under its own name. For the model's output for each "
+            "example, use trainer.predict(function, batches)."
         )
 
 
@@ -242,7 +242,7 @@ def takes_key(loss: Callable[..., Any]) -> bool:
 
 
 def _with_state(returned: Any, state: PyTree) -> tuple[Any, PyTree, Metrics]:
-    """(loss, new state, metrics) from what a loss with a state returned."""
+    """Returns (loss, new state, metrics) from the result of a loss with a state."""
     match returned:
         case (loss, (new_state, Mapping() as metrics)):
             pass
@@ -250,7 +250,7 @@ def _with_state(returned: Any, state: PyTree) -> tuple[Any, PyTree, Metrics]:
             raise ModelError("with init_state, loss() must return (scalar, (state, {name: metric})).")
     before, after = (jax.tree_util.tree_flatten_with_path(tree) for tree in (state, new_state))
     if str(before[1]) != str(after[1]):
-        raise ModelError("loss() returned a state of another structure than init_state() made.")
+        raise ModelError("loss() returned a state whose structure differs from that of init_state().")
     leaves = []
     for (path, old), (_, new) in zip(before[0], after[0], strict=True):
         new = jnp.asarray(new)

@@ -1,4 +1,4 @@
-"""Parts: what a Flax NNX module is made of, and a module made of them again."""
+"""Parts: a Flax NNX module taken apart into arrays, and put together again."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Tree:
     """A pytree of NNX as nested dicts of plain arrays, and back.
 
     Attributes:
-      structure: of NNX's.
-      paths: of its leaves, in its order, without the ends that all variables have.
-      kinds: of each leaf, what kind of random key it is; `None` if it is none.
-      shapes, dtypes: of each leaf, in words.
+      structure: of NNX's pytree.
+      paths: of its leaves, in its order, without the suffix that all variables share.
+      kinds: for each leaf, its kind of random key; `None` if it is not one.
+      shapes, dtypes: of each leaf, as text.
     """
 
     structure: Any
@@ -35,7 +35,7 @@ class Tree:
 
     @classmethod
     def of(cls, state: Any) -> Tree:
-        """What a state is made of."""
+        """Takes a state apart."""
         leaves, structure = jax.tree_util.tree_flatten_with_path(state)
         return cls(
             structure,
@@ -46,7 +46,7 @@ class Tree:
         )
 
     def plain(self, state: Any) -> dict[Any, Any]:
-        """The state as nested dicts, with the data of keys; traceable."""
+        """Returns the state as nested dicts, with the data of keys; traceable."""
         nested: dict[Any, Any] = {}
         for path, leaf in zip(self.paths, jax.tree.leaves(without_keys(state)), strict=True):
             inner = nested
@@ -56,18 +56,18 @@ class Tree:
         return nested
 
     def back(self, nested: PyTree) -> Any:
-        """The inverse of `plain`; traceable."""
+        """Inverts `plain`; traceable."""
         leaves = [functools.reduce(lambda inner, key: inner[key], path, nested) for path in self.paths]
         return jax.tree.unflatten(self.structure, with_keys(leaves, self.kinds))
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a module is made of.
+    """The parts of a module.
 
     Attributes:
-      graph: all but its arrays.
-      params, state: how its arrays lie.
+      graph: everything but its arrays.
+      params, state: the trees of its arrays.
     """
 
     graph: Any
@@ -76,7 +76,7 @@ class Parts:
 
     @classmethod
     def of(cls, model: Any) -> Parts:
-        """The parts of a module.
+        """Takes a module apart.
 
         Raises:
           ModelError: it has no params.
@@ -85,50 +85,50 @@ class Parts:
         trees = Tree.of(params), Tree.of(state)
         if not trees[0].paths:
             raise ModelError(
-                f"the {type(model).__name__} has no nnx.Param in it, so there is nothing to train; layers of flax.nnx "
-                "have theirs, and an array of your own becomes one as self.scale = nnx.Param(jnp.ones(3))."
+                f"the {type(model).__name__} has no nnx.Param, so there is nothing to train; layers of flax.nnx have "
+                "theirs, and you can make one of an array: self.scale = nnx.Param(jnp.ones(3))."
             )
         return cls(graph, *trees)
 
     def values(self, model: Any) -> tuple[PyTree, PyTree]:
-        """(params, state) of the module as nested dicts.
+        """Returns (params, state) of the module as nested dicts.
 
         Raises:
-          ModelError: it has others than it had.
+          ModelError: its variables have changed.
         """
         self.check(model, mode=False)
         _, params, state = _split(model)
         return self.params.plain(params), self.state.plain(state)
 
     def states(self, params: PyTree, state: PyTree) -> tuple[Any, Any]:
-        """Nested dicts as NNX's states; traceable."""
+        """Converts nested dicts to NNX's states; traceable."""
         return self.params.back(params), self.state.back(state)
 
     def merged(self, params: PyTree, state: PyTree, *, evaluates: bool = False) -> Any:
-        """A module with these values; traceable."""
+        """Makes a module with these values; traceable."""
         model = nnx.merge(self.graph, *self.states(params, state))
         if evaluates:
             model.eval()
         return model
 
     def state_of(self, model: Any) -> PyTree:
-        """The state of a module after a step, as nested dicts; traceable.
+        """Returns the state of a module after a step, as nested dicts; traceable.
 
         Raises:
-          ModelError: the step has changed what it is made of.
+          ModelError: the step has changed the module's variables.
         """
         _, params, state = _split(model)
         found = Tree.of(params), Tree.of(state)
         if change := self._change(*found, dtypes=False):  # which compute_dtype may have changed
             raise ModelError(
-                f"loss() changed what the module is made of: {change}. Make all variables in __init__, of the shapes "
-                "that they keep; what a step only leaves to look at belongs into an nnx.Intermediate "
+                f"loss() changed the variables of the module: {change}. Make all variables in __init__, with their "
+                "final shapes; values that a step only leaves for inspection belong in an nnx.Intermediate "
                 "(self.sow)."
             )
         return self.state.plain(state)
 
     def check(self, model: Any, *, mode: bool = True) -> None:
-        """Compares a module with these parts. `mode`: with its attributes, too.
+        """Compares a module with these parts. `mode`: including its attributes.
 
         Raises:
           ModelError: it has changed.
@@ -137,17 +137,15 @@ class Parts:
         change = self._change(Tree.of(params), Tree.of(state))
         name = type(model).__name__
         if change:
-            raise ModelError(
-                f"the {name} was changed after its trainer was made: {change}. Make a new trainer of it as it is now."
-            )
+            raise ModelError(f"the {name} was changed after its trainer was made: {change}. Make a new trainer for it.")
         if mode and graph != self.graph:
             raise ModelError(
                 f"the {name} was changed after its trainer was made: {_difference(self.graph, graph)}. Set it back "
-                "(after model.eval(), with model.train()), or make a new trainer of it as it is now."
+                "(after model.eval(), with model.train()), or make a new trainer for it."
             )
 
     def _change(self, params: Tree, state: Tree, *, dtypes: bool = True) -> str:
-        """The first difference, in words; empty if there is none."""
+        """Returns the first difference, as text; empty if there is none."""
         before, after = (
             {
                 "/".join(map(str, path)): f"{role} {dtype if dtypes else ''}{shape}"
@@ -158,14 +156,14 @@ class Parts:
         )
         for name, what in before.items():
             if name not in after:
-                return f"it has lost {name}"
+                return f"{name} is missing"
             if after[name] != what:
-                return f"{name} was a {what}, and is a {after[name]}"
-        return next((f"it has got {name}, a {what}" for name, what in after.items() if name not in before), "")
+                return f"{name} was a {what} and is now a {after[name]}"
+        return next((f"{name}, a {what}, is new" for name, what in after.items() if name not in before), "")
 
 
 def _split(model: Any) -> tuple[Any, Any, Any]:
-    """(graph, params, state) without what was sown; the module itself stays as it is."""
+    """Returns (graph, params, state) without sown values; the module itself does not change."""
     graph, state = nnx.split(model)
     if any(isinstance(leaf, nnx.Intermediate) for leaf in jax.tree.leaves(state, is_leaf=_is_variable)):
         model = nnx.merge(graph, state)
@@ -180,15 +178,15 @@ def _is_variable(leaf: Any) -> bool:
 
 
 def keys_of(path: Path) -> Path:
-    """A leaf's keys as JAX has them -> as NNX has them, without the one by which a variable has its value."""
+    """Converts a leaf's keys from JAX's to NNX's, without the key of a variable's value."""
     names = [getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))) for key in path]
     own = next((at for at, key in enumerate(path) if isinstance(key, jax.tree_util.GetAttrKey)), len(path))
     return (*names[:own], *names[own + 1 :])
 
 
 def _difference(before: Any, after: Any) -> str:
-    """The first static attribute in which two modules of the same variables differ, in words."""
+    """Returns the first static attribute in which two modules of the same variables differ, as text."""
     for (name, one), (other_name, other) in zip(before.attributes, after.attributes, strict=False):
         if name != other_name or one != other:
-            return f"{name} was {getattr(one, 'value', one)!r}, and is {getattr(other, 'value', other)!r}"
-    return "its layers or attributes are others"
+            return f"{name} was {getattr(one, 'value', one)!r} and is now {getattr(other, 'value', other)!r}"
+    return "its layers or attributes differ"

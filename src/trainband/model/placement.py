@@ -1,6 +1,6 @@
 """Placement: which ps holds which slice of which variable.
 
-Every task computes the plan for itself from the same variables, policy and number of ps, so a policy
+Every task computes the plan itself from the same variables, policy and number of ps, so a policy
 must be a pure function of these.
 """
 
@@ -32,7 +32,7 @@ class Slice:
 
     @property
     def whole(self) -> bool:
-        """Whether this is all of the variable."""
+        """Whether this is the whole variable."""
         return self.start == 0 and self.stop == rows_of(self.variable)
 
     @property
@@ -61,11 +61,11 @@ class Placement:
     ps_count: int
 
     def on(self, ps: int) -> tuple[Slice, ...]:
-        """The slices that ps number `ps` holds."""
+        """Returns the slices that ps number `ps` holds."""
         return tuple(piece for piece in self.slices if piece.ps == ps)
 
     def of(self, variable: Variable) -> tuple[Slice, ...]:
-        """The slices of one variable, by rows."""
+        """Returns the slices of one variable, by rows."""
         return tuple(piece for piece in self.slices if piece.variable == variable)
 
 
@@ -73,12 +73,12 @@ class PlacementPolicy(Protocol):
     """Decides where slices go."""
 
     def place(self, variables: Sequence[Variable], ps_count: int, *, keep_whole: Collection[str] = ()) -> Placement:
-        """The plan for these variables over `ps_count` ps. Variables named in `keep_whole` are never sliced."""
+        """Returns the plan for these variables over `ps_count` ps. Variables in `keep_whole` are never sliced."""
         ...
 
 
 def rows_of(variable: Variable) -> int:
-    """How many rows a variable can be split into: its first axis, 1 for a scalar."""
+    """Returns how many rows a variable can be split into: its first axis, 1 for a scalar."""
     return variable.shape[0] if variable.shape else 1
 
 
@@ -99,7 +99,7 @@ class RoundRobin(PlacementPolicy):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GreedyBytes(PlacementPolicy):
-    """Slices go, the largest first, to the ps that holds the fewest bytes so far (ties: the lowest index).
+    """Slices go, largest first, to the ps that holds the fewest bytes so far (ties: the lowest index).
 
     Source: Graham 1969, Bounds on Multiprocessing Timing Anomalies: never more than 4/3 of the best maximum load.
     """
@@ -128,9 +128,9 @@ def _check(max_slice_bytes: int) -> None:
 def _cut(
     variables: Sequence[Variable], ps_count: int, max_slice_bytes: int, keep_whole: Collection[str]
 ) -> list[Slice]:
-    """Each variable as slices of nearly equal rows, none over the limit where rows allow it; all on ps 0 for now.
+    """Cuts each variable into slices of nearly equal rows, within the limit if rows allow it; all on ps 0 for now.
 
-    With one ps nothing is cut: there is nowhere else to put a piece, and joining pieces costs a copy.
+    With one ps nothing is cut: a piece has nowhere else to go, and joining pieces costs a copy.
     """
     pieces = []
     for variable in variables:
@@ -145,9 +145,9 @@ def _cut(
 
 
 def _placed(slices: Sequence[Slice], homes: Sequence[int], ps_count: int) -> Placement:
-    """The plan with these homes, the slices of each variable swapped so that those on one ps lie together.
+    """Returns the plan with these homes, with the slices of each variable swapped to be contiguous on each ps.
 
-    They are of nearly one size, so nobody's load changes; and a ps can answer for its rows in one piece.
+    They have nearly the same size, so no load changes; and a ps can send its rows in one piece.
     """
     placed: list[Slice] = []
     for _, group in groupby(zip(slices, homes, strict=True), key=lambda pair: pair[0].variable.name):

@@ -1,4 +1,4 @@
-"""Predictor: a function of a model's params and a batch, and how a checkpoint's tensors become these params."""
+"""Predictor: a function of a model's params and a batch, and the way from a checkpoint's tensors to these params."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from trainband.model.signature import (
 from trainband.model.variables import PyTree, Variables
 
 _RANDOM_BATCH = 4
-"""Examples that are made where only shapes are known."""
+"""Number of examples in a batch made for tracing when only shapes are known."""
 
 
 class Predictor:
-    """What of a model goes out of the door: a function, and the pytree of params that it wants.
+    """The function of a model to export or serve, with the structure of its params.
 
     Args:
       function: `function(params, batch) -> outputs`; of a model with a state `function(params, state, batch)`; of an
         NNX module `function(model, batch)`, after `model.eval()`. Batches and outputs are pytrees of arrays.
       example: a batch to trace it with and to try it on: its first axis counts examples.
-      init: as for `Trainer`: gives the params' structure, and what is loaded is compared with it. Without it, and
-        without a module, params are nested dicts (lists, where all keys of a level are 0, 1, 2 ...), as a checkpoint
+      init: as for `Trainer`: defines the params' structure, against which loaded weights are checked. Without it, and
+        without a module, params are nested dicts (lists, if all keys of a level are 0, 1, 2 ...), as a checkpoint
         names them.
       init_state: as for `Trainer`.
-      module: a Flax NNX module, of which only the structure counts.
+      module: a Flax NNX module, used for its structure only.
       axes: the mesh axes that a `PartitionSpec` in the function may name.
     """
 
@@ -60,7 +60,7 @@ class Predictor:
         axes: tuple[str, ...] = (DATA,),
     ) -> None:
         if not callable(function):
-            raise ModelError(f"a Predictor wants a function of params and a batch, got {function!r}.")
+            raise ModelError(f"a Predictor needs a function of params and a batch, got {function!r}.")
         self.function = function
         self.example = example
         self.name: str = getattr(function, "__name__", type(function).__name__)
@@ -69,7 +69,7 @@ class Predictor:
         self._variables: Variables | None = None
         if module is not None:
             if init is not None or init_state is not None:
-                raise ModelError("a Predictor of a module takes no init= and no init_state=.")
+                raise ModelError("a Predictor of a module takes neither init= nor init_state=.")
             from trainband.model.nnx_parts import Parts  # here: it needs Flax
 
             self._parts = Parts.of(module)
@@ -92,20 +92,20 @@ class Predictor:
         shapes: Mapping[str, Any] | None = None,
         decode: Callable[[Tensors], Mapping[str, Any]] | None = None,
     ) -> InferenceProgram:
-        """The function with these weights.
+        """Returns the function with these weights.
 
         Args:
-          weights: a checkpoint's `params/...` and `model_state/...`, or whatever `decode` makes these of.
+          weights: a checkpoint's `params/...` and `model_state/...`, or the input of `decode` that yields them.
           example: in place of the predictor's own.
-          inputs: what the batch is made of, where there is no example: one tensor, or a dict of them by name.
+          inputs: the tensors of a batch, if there is no example: one tensor, or several as a dict by name.
           batch: how many examples every call has; any number when `None`.
           source, global_step: of the weights.
-          shapes: of the tensors of the checkpoint, where `decode` makes them; anything with a shape and a dtype.
+          shapes: of the checkpoint's tensors, if `decode` makes them; anything with a shape and a dtype.
           decode: the checkpoint's tensors from the weights; traceable.
 
         Raises:
-          DataError: there is no example, or one whose arrays differ in their number of examples.
-          ModelMismatch: the weights are those of another model.
+          DataError: there is no example, or its arrays differ in their number of examples.
+          ModelMismatch: the weights belong to another model.
           ModelError: the function cannot be traced.
         """
         tree = self._example(example, inputs)
@@ -113,7 +113,7 @@ class Predictor:
             tree = jax.tree.map(lambda leaf: np.resize(leaf, (batch, *leaf.shape[1:])) if leaf.ndim else leaf, tree)
         named = named_leaves(tree, "input")
         specs = specs_of_example(named, batch)
-        if inputs:  # in the order of the tree, which a dict sorts by name
+        if inputs:  # in the order of the tree: a dict is sorted by name
             given = {spec.name: spec for spec in inputs}
             specs = tuple(given[name] for name in named)
         treedef = jax.tree.structure(tree)
@@ -130,6 +130,12 @@ class Predictor:
         try:
             outputs = jax.eval_shape(function, abstract, structs(specs))
         except Exception as exc:
+            if (
+                inputs
+                and isinstance(tree, dict)
+                and (named_input := self._wants_array(computed, abstract, decode, specs))
+            ):
+                raise named_input from exc
             raise self._untraceable(exc, batch is None) from exc
         return InferenceProgram(
             function=function,
@@ -142,7 +148,7 @@ class Predictor:
         )
 
     def _of_tensors(self, tensors: Tensors, batch: PyTree) -> PyTree:
-        """What the user's function makes of a checkpoint's tensors and a batch; traceable."""
+        """Applies the user's function to a checkpoint's tensors and a batch; traceable."""
         if self._variables is not None:
             params, state = self._variables.split([tensors[tensor_of(entry)] for entry in self._variables.entries])
         else:
@@ -157,28 +163,28 @@ class Predictor:
     def _require(self, shapes: Mapping[str, Any], source: str) -> None:
         if self._variables is None:
             return
-        where = source or "what is given"
+        where = source or "the given weights"
         wanted = {tensor_of(entry): entry for entry in self._variables.entries}
         for name, entry in wanted.items():
             if name not in shapes:
-                raise ModelMismatch(f"{where} is of another model: {self.name} wants {entry}, and it has no {name}.")
+                raise ModelMismatch(f"{where} is of another model: {self.name} needs {entry}, but {name} is missing.")
             found = shapes[name]
             if tuple(found.shape) != entry.shape or np.dtype(found.dtype).name != entry.dtype:
                 raise ModelMismatch(
-                    f"{where} is of another model: {self.name} wants {entry}, and {name} is "
+                    f"{where} is of another model: {self.name} needs {entry}, but {name} is "
                     f"{np.dtype(found.dtype).name}[{','.join(map(str, found.shape))}]."
                 )
         for name in shapes:
             if name not in wanted:
-                raise ModelMismatch(f"{where} is of another model: it has {name}, which {self.name} has not.")
+                raise ModelMismatch(f"{where} is of another model: it has {name}, which {self.name} does not have.")
 
     def _example(self, example: PyTree, inputs: tuple[TensorSpec, ...]) -> PyTree:
         tree = self.example if example is None else example
         if tree is None:
             if not inputs:
                 raise DataError(
-                    f"{self.name} has no example: give a batch (example=..., or --example data.npz), or say what a "
-                    "batch is made of (--input images:float32[batch,28,28])."
+                    f"{self.name} has no example: give a batch (example=..., or --example data.npz), or describe one "
+                    "(--input images:float32[batch,28,28])."
                 )
             made = {spec.name: _made_up(spec) for spec in inputs}
             return made["input"] if made.keys() == {"input"} else made
@@ -186,10 +192,31 @@ class Predictor:
         counts = {len(leaf) for leaf in jax.tree.leaves(tree) if leaf.ndim}
         if len(counts) != 1 or 0 in counts:
             raise DataError(
-                f"the example of {self.name} must be arrays with as many examples each, one or more, along their first "
+                f"the example of {self.name} must be arrays with equally many examples, one or more, along their first "
                 f"axis; they have {sorted(counts) or 'none'}."
             )
         return tree
+
+    def _wants_array(
+        self, computed: Any, abstract: Tensors, decode: Any, specs: tuple[TensorSpec, ...]
+    ) -> ModelError | None:
+        """Returns the error for a function that takes an array but was given a dict because its input has a name."""
+        if len(specs) != 1:
+            return None
+
+        def function(weights: Tensors, array: Any) -> Any:
+            return computed(weights if decode is None else decode(weights), array)
+
+        (spec,) = specs
+        try:
+            jax.eval_shape(function, abstract, structs(specs)[spec.name])
+        except Exception:
+            return None
+        bare = f"{spec.dtype}[{','.join(map(str, spec.shape))}]"
+        return ModelError(
+            f"{self.name} takes an array, but an input with a name makes the batch a dict, {{{spec.name!r}: array}}; "
+            f"leave the name out (--input {bare}), or read batch[{spec.name!r}] in the function."
+        )
 
     def _untraceable(self, exc: Exception, dynamic: bool) -> ModelError:
         reason = (str(exc).splitlines() or [""])[0]
@@ -199,12 +226,12 @@ class Predictor:
             return exc
         if isinstance(exc, KeyError | AttributeError | IndexError) and self._variables is None:
             what += (
-                ". Params are nested dicts here, as the checkpoint names them; if they are of another structure, give "
-                "trainband.Predictor(function, init=...) (or module=...) in place of the function"
+                ". Params are nested dicts here, as the checkpoint names them; if their structure differs, give "
+                "trainband.Predictor(function, init=...) (or module=...) instead of the function"
             )
         elif dynamic:
             what += (
-                f". It was traced with {BATCH} examples, a number that is not known: write x.shape[0] rather than "
+                f". It was traced with {BATCH} examples, an unknown number: write x.shape[0] rather than "
                 "len(x), or fix the number (batch=32, or --batch 32)"
             )
         return ModelError(f"{what}.")
@@ -219,7 +246,7 @@ def _takes_state(function: Callable[..., Any]) -> bool:
 
 
 def _lists(tree: Any) -> Any:
-    """Nested dicts with lists where all keys of a level are 0, 1, 2 ..."""
+    """Converts nested dicts to lists if all keys of a level are 0, 1, 2 ..."""
     if not isinstance(tree, dict):
         return tree
     inner = {key: _lists(value) for key, value in tree.items()}
@@ -237,7 +264,7 @@ def _made_up(spec: TensorSpec) -> NDArray[Any]:
 
 
 def line_of(exc: BaseException) -> str:
-    """The innermost line of the user's own files that raised, as `program.py:12`; empty if there is none."""
+    """Returns the innermost line of the user's own files that raised, as `program.py:12`; empty if there is none."""
     found = ""
     for frame, line in traceback.walk_tb(exc.__traceback__):
         file = frame.f_code.co_filename

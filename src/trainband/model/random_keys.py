@@ -1,4 +1,4 @@
-"""Typed random keys inside a state: files and parameter servers know only their data."""
+"""Typed random keys inside a state: files and parameter servers hold only their data."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from trainband.model.variables import PyTree
 
 
 def is_key(leaf: Any) -> bool:
-    """Whether an array is of typed random keys."""
+    """Whether an array holds typed random keys."""
     return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def without_keys(state: PyTree) -> PyTree:
-    """A state with the data of random keys in place of the keys, which no file and no ps knows; traceable."""
+    """Replaces the random keys of a state by their data, for files and ps; traceable."""
     return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, state)
 
 
 def key_kinds(state: PyTree) -> list[Any]:
-    """Of each leaf, what kind of random key it is; `None` if it is none. Traceable."""
+    """Returns the kind of random key of each leaf, `None` if it is not one. Traceable."""
     return [jax.random.key_impl(leaf) if is_key(leaf) else None for leaf in jax.tree.leaves(state)]
 
 
 def with_keys(state: PyTree, kinds: Sequence[Any]) -> PyTree:
-    """The inverse of `without_keys`; traceable. `kinds` is what `key_kinds` told."""
+    """Inverts `without_keys`; traceable. `kinds` is the result of `key_kinds`."""
     leaves, tree = jax.tree.flatten(state)
     wrapped = [
         leaf if kind is None else jax.random.wrap_key_data(leaf, impl=kind)

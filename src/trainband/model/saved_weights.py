@@ -1,4 +1,4 @@
-"""Saved weights: a model's tensors, by name, from a checkpoint or the newest of a directory of them."""
+"""Saved weights: a model's tensors, by name, from a checkpoint or the newest one in a directory."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory
-from trainband.checkpoint.snapshot import PARAMS_PREFIXES
+from trainband.checkpoint.reader import PARAMS_PREFIXES
 from trainband.errors import CheckpointError
 from trainband.runtime.waiting import Say, say_on_stderr
 
 
 def newest_checkpoint(path: Path, say: Say = say_on_stderr) -> Checkpoint:
-    """A checkpoint, or the newest sound one of a directory of them.
+    """Returns a checkpoint, or the newest valid one in a directory.
 
     Raises:
       CheckpointError: there is none.
@@ -29,6 +29,6 @@ def newest_checkpoint(path: Path, say: Say = say_on_stderr) -> Checkpoint:
 
 
 def weights_of(checkpoint: Checkpoint) -> dict[str, NDArray[Any]]:
-    """The params and the model state, by name."""
+    """Returns the params and the model state, by name."""
     names = (name for name in checkpoint.manifest.tensors if f"{name}/".startswith(PARAMS_PREFIXES))
     return {name: checkpoint.read(name, prefer_ps=0) for name in names}

@@ -1,4 +1,4 @@
-"""Signature: the tensors that a program takes and gives, by name, with dtypes and shapes."""
+"""Signature: the input and output tensors of a program, by name, with dtypes and shapes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class TensorSpec:
 
     Attributes:
       name: unique among the inputs, and among the outputs.
-      dtype: NumPy's name of it, or `bfloat16` and the like.
-      shape: a length, or the name of one that may change from call to call (`batch`), or a term of such names.
+      dtype: NumPy's name of it, or one such as `bfloat16`.
+      shape: for each axis a length, the name of one that may vary between calls (`batch`), or a term of such names.
     """
 
     name: str
@@ -40,13 +40,15 @@ class TensorSpec:
 
     @classmethod
     def parsed(cls, text: str, default_name: str) -> TensorSpec:
-        """Reads `images:float32[batch,28,28]`; the name may be left out, and `f32` stands for `float32`.
+        """Parses `images:float32[batch,28,28]`; the name is optional, and `f32` is short for `float32`.
 
         Raises:
-          DataError: it is something else.
+          DataError: the text is malformed.
         """
         found = _SPEC.fullmatch(text.replace(" ", ""))
-        wrong = DataError(f"{text!r} is no tensor; give name, dtype and shape, as in images:float32[batch,28,28].")
+        wrong = DataError(
+            f"{text!r} does not describe a tensor; expected name:dtype[shape], as in images:float32[batch,28,28]."
+        )
         if found is None:
             raise wrong
         short = re.fullmatch(r"(bf|[fiu])(\d+)", found["dtype"])
@@ -71,7 +73,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What goes in and what comes out."""
+    """The inputs and outputs of a program."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -82,7 +84,7 @@ class Signature:
         return all(spec.shape[:1] == (BATCH,) for spec in (*self.inputs, *self.outputs))
 
     def check(self, inputs: Mapping[str, NDArray[Any]]) -> None:
-        """Compares what somebody gives with what is wanted.
+        """Compares given inputs with the expected ones.
 
         Raises:
           DataError: names the first input that is missing, unknown, or of another dtype or shape.
@@ -108,7 +110,7 @@ class Signature:
                     )
 
     def expected(self) -> str:
-        """The inputs in words."""
+        """Returns the inputs as text."""
         return "; ".join(map(str, self.inputs))
 
 
@@ -122,23 +124,23 @@ def _scope() -> Any:
 
 
 def structs(specs: Sequence[TensorSpec]) -> dict[str, jax.ShapeDtypeStruct]:
-    """The specs as JAX has them, for tracing.
+    """Converts the specs to JAX's, for tracing.
 
-    Lengths with a name are symbolic dimensions; those of one name are equal in all that is traced, so that what was
-    traced can be traced again as a part of something else.
+    Lengths with a name are symbolic dimensions, equal wherever the name is, so that a traced program can be traced
+    again as a part of another.
     """
     scope = _scope()
     return {
         spec.name: jax.ShapeDtypeStruct(
             jax_export.symbolic_shape(",".join(map(str, spec.shape)), scope=scope) if spec.shape else (),
-            jnp.dtype(spec.dtype),
+            jax.dtypes.canonicalize_dtype(jnp.dtype(spec.dtype)),
         )
         for spec in specs
     }
 
 
 def specs_of(named: Mapping[str, Any]) -> tuple[TensorSpec, ...]:
-    """The specs of shapes as JAX has them."""
+    """Converts JAX's shapes to specs."""
     return tuple(
         TensorSpec(name, np.dtype(leaf.dtype).name, tuple(n if isinstance(n, int) else str(n) for n in leaf.shape))
         for name, leaf in named.items()
@@ -146,11 +148,11 @@ def specs_of(named: Mapping[str, Any]) -> tuple[TensorSpec, ...]:
 
 
 def specs_of_example(named: Mapping[str, Any], batch: int | None = None) -> tuple[TensorSpec, ...]:
-    """The specs of arrays whose first axis, where they have one, counts examples.
+    """Returns the specs of arrays whose first axis, if any, counts examples.
 
     Args:
       named: the arrays.
-      batch: how many examples every call is to have; any number of them when `None`.
+      batch: the number of examples in every call; any number if `None`.
     """
     return tuple(
         TensorSpec(name, np.dtype(leaf.dtype).name, (batch or BATCH, *leaf.shape[1:]) if leaf.shape else ())
@@ -159,14 +161,14 @@ def specs_of_example(named: Mapping[str, Any], batch: int | None = None) -> tupl
 
 
 def named_leaves(tree: PyTree, alone: str) -> dict[str, Any]:
-    """The leaves of a pytree by names that every format takes: letters, digits and `_`, no digit first.
+    """Returns the leaves of a pytree by names that every format takes: letters, digits and `_`, no leading digit.
 
     Args:
       tree: of arrays.
-      alone: the name where the tree is one bare array, and what names of positions begin with (`input_0`).
+      alone: the name if the tree is one bare array, and the prefix of positions (`input_0`).
 
     Raises:
-      ModelError: two leaves would have one name.
+      ModelError: two leaves would have the same name.
     """
     named: dict[str, Any] = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:

@@ -17,10 +17,10 @@ PyTree = Any
 """Any nest of containers that JAX knows, with arrays as leaves."""
 
 MOST_BYTES = (1 << 63) - 1
-"""Of one variable: what NumPy can count to."""
+"""Of one variable: the largest size that NumPy can count."""
 
 LONE_LEAF = "params"
-"""The name of the only variable where the params are one bare array."""
+"""The name of the only variable if the params are one bare array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Variable:
     """One leaf of the params or of the model state, by its path, such as `hidden/kernel`.
 
     Attributes:
-      trained: whether gradients change it; model state (running averages, say) is replaced by what workers push.
+      trained: whether gradients change it; model state (such as running averages) is replaced by workers' pushes.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Variable:
     trained: bool = True
 
     def __post_init__(self) -> None:
-        """Check what may have come from another task.
+        """Checks fields that may have come from another task.
 
         Raises:
           ModelError: no array has this name, shape and dtype.
@@ -48,7 +48,7 @@ class Variable:
         except (TypeError, ValueError, AttributeError):
             known = False
         if not known or math.prod(length or 1 for length in self.shape) * itemsize > MOST_BYTES:
-            raise ModelError(f"{self.name!r} of {self.dtype!r} and shape {self.shape!r} is no variable.")
+            raise ModelError(f"{self.name!r} of {self.dtype!r} and shape {self.shape!r} is not a variable.")
 
     @property
     def size(self) -> int:
@@ -79,7 +79,7 @@ class Variables:
         The names of the state begin with `state/`.
 
         Raises:
-          ModelError: there are no leaves, a leaf is no floating-point array, or its name is a duplicate or
+          ModelError: there are no leaves, a leaf is not a floating-point array, or its name is a duplicate or
             unusable (it becomes part of file names and of URLs).
         """
         leaves, treedef = jax.tree_util.tree_flatten_with_path(params)
@@ -100,7 +100,7 @@ class Variables:
 
     @property
     def trained(self) -> tuple[Variable, ...]:
-        """Those of the params."""
+        """The variables of the params."""
         return tuple(entry for entry in self.entries if entry.trained)
 
     @property
@@ -110,17 +110,17 @@ class Variables:
         return [path for path, _ in jax.tree_util.tree_flatten_with_path(numbers)[0]]
 
     def unflatten(self, leaves: Sequence[Any]) -> PyTree:
-        """The params pytree with these leaves."""
+        """Returns the params pytree with these leaves."""
         return jax.tree_util.tree_unflatten(self.treedef, leaves)
 
     def split(self, leaves: Sequence[Any]) -> tuple[PyTree, PyTree]:
-        """(params, state) with the values of all the variables."""
+        """Returns (params, state) with the values of all the variables."""
         count = self.treedef.num_leaves
         return self.unflatten(leaves[:count]), jax.tree_util.tree_unflatten(self.state_treedef, leaves[count:])
 
 
 def path_name(path: tuple[Any, ...]) -> str:
-    """A leaf's keys as one name, such as `hidden/kernel`."""
+    """Joins a leaf's keys to one name, such as `hidden/kernel`."""
     return "/".join(_key(key) for key in path)
 
 
@@ -139,7 +139,7 @@ def _variable(path: tuple[Any, ...], leaf: Any) -> Variable:
         )
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
         raise ModelError(
-            f"{where} ({name}) has dtype {leaf.dtype}, which no gradient can train; keep only floating-point arrays "
+            f"{where} ({name}) has dtype {leaf.dtype}, which gradients cannot train; keep only floating-point arrays "
             "in the params and close over the others."
         )
     return Variable(name, tuple(int(n) for n in leaf.shape), np.dtype(leaf.dtype).name)
@@ -149,8 +149,8 @@ def _state_variable(path: tuple[Any, ...], leaf: Any) -> Variable:
     name = "/".join(["state", *([path_name(path)] if path else [])])
     if hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         raise ModelError(
-            f"the model state at {name} is a typed random key; keep its data, jax.random.key_data(key), and make the "
-            "key of that in the loss: jax.random.wrap_key_data(data)."
+            f"the model state at {name} is a typed random key; keep its data, jax.random.key_data(key), and restore "
+            "the key in the loss: jax.random.wrap_key_data(data)."
         )
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype") or not np.issubdtype(np.dtype(leaf.dtype), np.generic):
         raise ModelError(f"the model state at {name} is {leaf!r}; every leaf of it must be an array of numbers.")

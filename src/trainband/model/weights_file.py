@@ -12,8 +12,8 @@ from safetensors.numpy import save_file
 
 
 def write_weights(path: Path, weights: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None) -> None:
-    """Writes arrays by name; `metadata` is a dict of strings that the format keeps with them."""
+    """Writes arrays by name; `metadata` is a dict of strings that the file keeps with them."""
     path.touch()
-    mode = path.stat().st_mode  # what the user lets others do with it: the library lets them do nothing
+    mode = path.stat().st_mode  # keeps the user's permissions: the library removes those of others
     save_file({name: np.asarray(weight, order="C") for name, weight in weights.items()}, path, dict(metadata or {}))
     path.chmod(mode)

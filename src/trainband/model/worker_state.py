@@ -1,4 +1,4 @@
-"""WorkerState: what one worker must find again to go on exactly where it was, beside what the whole job shares."""
+"""WorkerState: the part of a worker's state that it needs to resume exactly and that the job does not share."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from trainband.checkpoint.manifest import MOST_NUMBER
 from trainband.errors import DamagedCheckpoint, ModelError, ModelMismatch, ProtocolError
 from trainband.model.random_keys import key_kinds, with_keys, without_keys
 from trainband.model.variables import PyTree
-from trainband.wire.codec import decode, encode
+from trainband.wire.messages.codec import decode, encode
 
 FILE = "workers.safetensors"
 
 MOST_BESIDE_THE_MODEL_BYTES = 64 << 20
-"""Of one worker's state: its random keys, and its position in its data."""
+"""For a worker's random keys and its position in its data."""
 MOST_MODELS = 8
-"""How many times the model's bytes one worker's state may have besides: a transform may keep several numbers for each
-of the model's, in a wider dtype."""
+"""How many times the model's bytes one worker's state may have in addition: a transform may keep several numbers for
+each of the model's, in a wider dtype."""
 
 
 class _Array(msgspec.Struct, frozen=True, array_like=True):
@@ -34,7 +34,7 @@ class _Array(msgspec.Struct, frozen=True, array_like=True):
     data: bytes
 
     def __post_init__(self) -> None:
-        """Check that it is an array, and one that a checkpoint can hold."""
+        """Checks that it is an array that a checkpoint can hold."""
         piece = Piece("carry", self.shape, self.dtype, 0, self.shape[0] if self.shape else 1)
         if piece.nbytes != len(self.data):
             raise ValueError(f"{self.dtype}{list(self.shape)} has {piece.nbytes:,} bytes, got {len(self.data):,}")
@@ -49,13 +49,13 @@ class _Array(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WorkerState(msgspec.Struct, frozen=True):
-    """What one worker must find again.
+    """The state that one worker needs to resume.
 
     Attributes:
-      task: whose it is.
-      training: in which training of its script it was, from 1.
-      steps: that it had made.
-      position: in its data, as JSON text; empty where nobody knows.
+      task: the worker.
+      training: which training of its script it was in, from 1.
+      steps: how many it had made.
+      position: in its data, as JSON text; empty if unknown.
       carry: its random key and the state of its transform, as leaves.
     """
 
@@ -66,38 +66,38 @@ class WorkerState(msgspec.Struct, frozen=True):
     carry: tuple[_Array, ...]
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Checks what the types cannot express."""
         if not (0 <= self.training <= MOST_NUMBER and 0 <= self.steps <= MOST_NUMBER):
-            raise ValueError(f"training {self.training} and steps {self.steps} are no numbers of any")
+            raise ValueError(f"training {self.training} and steps {self.steps} are not valid numbers")
 
     @classmethod
     def pack(cls, task: str, training: int, steps: int, position: str, carry: PyTree) -> WorkerState:
-        """`carry`: see `GradientFunction`.
+        """Makes it of a `carry`, see `GradientFunction`.
 
         Raises:
-          ModelError: a leaf is of a dtype that no checkpoint can hold.
+          ModelError: a checkpoint cannot hold a leaf's dtype.
         """
         leaves = jax.tree.leaves(without_keys(carry))
         try:
             return cls(task, training, steps, position, tuple(_Array.of(np.asarray(leaf)) for leaf in leaves))
         except ValueError as exc:
-            raise ModelError(f"the worker_transform of {task} keeps what no checkpoint can hold: {exc}.") from exc
+            raise ModelError(f"the worker_transform of {task} has a value that no checkpoint can hold: {exc}.") from exc
 
     def to_bytes(self) -> bytes:
-        """For the way to ps:0."""
+        """Encodes it for ps:0."""
         return encode(self)
 
     @classmethod
     def from_bytes(cls, data: bytes, sender: str) -> WorkerState:
-        """Raises `ProtocolError` where the bytes are no worker state that a checkpoint can hold."""
+        """Decodes it; raises `ProtocolError` unless the bytes are a worker state that a checkpoint can hold."""
         try:
             return decode(data, cls, sender)
         except (ValueError, OverflowError, RecursionError) as exc:
-            raise ProtocolError(f"{sender} sent something that is no WorkerState ({exc}).") from exc
+            raise ProtocolError(f"{sender} sent an invalid WorkerState ({exc}).") from exc
 
     @classmethod
     def received(cls, data: bytes, sender: str) -> WorkerState:
-        """As `from_bytes`; raises `ProtocolError` also where a checkpoint could not give it back."""
+        """Like `from_bytes`; raises `ProtocolError` also if a checkpoint could not restore it."""
         state = cls.from_bytes(data, sender)
         try:
             is_place = not state.position or isinstance(json.loads(state.position), dict)
@@ -105,25 +105,25 @@ class WorkerState(msgspec.Struct, frozen=True):
         except (ValueError, RecursionError):
             is_place = False
         if not is_place:
-            raise ProtocolError(f"{sender} sent a worker state whose position is not the JSON of an object.")
+            raise ProtocolError(f"{sender} sent a worker state whose position is not a JSON object.")
         return state
 
     def unpack(self, carry: PyTree, placed: Callable[[NDArray[Any]], Any] = np.asarray) -> PyTree:
-        """The carry as it was.
+        """Restores the carry.
 
         Args:
           carry: a new one, for its structure and shapes.
-          placed: makes of each array what lies where it is to lie.
+          placed: puts each array where it belongs.
 
         Raises:
-          ModelMismatch: the worker's transform is another one.
+          ModelMismatch: the worker's transform has changed.
         """
         leaves, tree = jax.tree.flatten(without_keys(carry))
         kinds = [(leaf.dtype.name, leaf.shape) for leaf in leaves]
         if kinds != [(one.dtype, one.shape) for one in self.carry]:
             raise ModelMismatch(
                 f"{self.task} resumes from a checkpoint that was made with another worker_transform or another use of "
-                "random keys; go on with the same ones, or train into another directory."
+                "random keys; keep the same ones, or train into another directory."
             )
         return with_keys(jax.tree.unflatten(tree, [placed(one.values) for one in self.carry]), key_kinds(carry))
 
@@ -131,7 +131,7 @@ class WorkerState(msgspec.Struct, frozen=True):
 def write_worker_states(
     directory: Path, states: Mapping[int, WorkerState]
 ) -> tuple[dict[str, WorkerEntry], Part | None]:
-    """Writes the workers' arrays into a file of a checkpoint; returns what its manifest says of the workers."""
+    """Writes the workers' arrays into a file of a checkpoint; returns their entries for the manifest."""
     entries, pieces = {}, list[tuple[Piece, NDArray[Any]]]()
     for number, one in sorted(states.items()):
         position = json.dumps({"training": one.training, "position": one.position})
@@ -145,10 +145,10 @@ def write_worker_states(
 
 
 def read_worker_states(checkpoint: Checkpoint) -> dict[int, WorkerState]:
-    """The state of every worker that a checkpoint knows.
+    """Returns the state of every worker in a checkpoint.
 
     Raises:
-      DamagedCheckpoint: what it says of a worker is not what this version writes.
+      DamagedCheckpoint: a worker's entry is not one that this version writes.
     """
     states = {}
     for key, entry in checkpoint.manifest.workers.items():
@@ -159,7 +159,7 @@ def read_worker_states(checkpoint: Checkpoint) -> dict[int, WorkerState]:
                 raise ValueError(f"position is {position!r}")
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as exc:
             raise DamagedCheckpoint(
-                f"{checkpoint.path}: its manifest says nothing of use about {entry.task}: {exc}."
+                f"{checkpoint.path}: its manifest has no valid entry for {entry.task}: {exc}."
             ) from exc
         carry: list[_Array] = []
         while (name := _tensor(number, len(carry))) in checkpoint.manifest.tensors:
@@ -168,16 +168,16 @@ def read_worker_states(checkpoint: Checkpoint) -> dict[int, WorkerState]:
             states[number] = WorkerState(entry.task, training, entry.steps, position, tuple(carry))
         except ValueError as exc:
             raise DamagedCheckpoint(
-                f"{checkpoint.path}: its manifest says nothing of use about {entry.task}: {exc}."
+                f"{checkpoint.path}: its manifest has no valid entry for {entry.task}: {exc}."
             ) from exc
     return states
 
 
 def redistributed(states: Mapping[int, WorkerState], tasks: Sequence[str]) -> dict[int, WorkerState]:
-    """The states for these workers, which may be more or fewer than those it is from.
+    """Returns the states for these workers, which may be more or fewer than those saved.
 
-    With as many as before, each has its own. Otherwise all resume from where the one was that is least far, where their
-    data is in one common order (as that of `Batches`): so no example is left out, and some may be seen twice.
+    With as many as before, each has its own. Otherwise, if their data has one common order (as that of `Batches`), all
+    resume from the position of the slowest: no example is left out, and some may be seen twice.
     """
     if states.keys() == set(range(len(tasks))):
         return dict(states)
@@ -195,7 +195,7 @@ def redistributed(states: Mapping[int, WorkerState], tasks: Sequence[str]) -> di
 
 
 def _common_place(state: WorkerState) -> tuple[int, int, int, int] | None:
-    """(training, pass, epoch, examples) in an order that all workers have in common; `None` in any other."""
+    """Returns (training, pass, epoch, examples) if all workers share one order; `None` otherwise."""
     if not state.position:
         return None
     try:
@@ -205,7 +205,7 @@ def _common_place(state: WorkerState) -> tuple[int, int, int, int] | None:
             return None
         return state.training, int(where["passes"]), int(place["epoch"]), int(place["examples"])
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-        return None  # it is of another kind, and for its own worker to understand
+        return None  # another kind, which only its own worker understands
 
 
 def _tensor(worker: int, leaf: int) -> str:

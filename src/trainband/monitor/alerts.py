@@ -1,20 +1,20 @@
-"""Alerts: what in a job somebody should look at. Pure."""
+"""Alerts: problems of a job that need attention. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from trainband.monitor.snapshot import Alert, JobSnapshot, Severity
-from trainband.wire.replication import NOBODY
+from trainband.wire.messages.replication import NOBODY
 
 MOST = 50
-"""Alerts that a snapshot lists; a job of 1,000 workers that all fail says no more with 1,000 of them."""
+"""Alerts that a snapshot lists: if all 1,000 workers of a job fail, listing each adds nothing."""
 
 
 def find_alerts(job: JobSnapshot) -> tuple[Alert, ...]:
-    """What is amiss, errors first, and at most `MOST` of them.
+    """Returns the problems of a job, errors first, at most `MOST` of them.
 
-    Of a job that has ended, only what failed is still worth a look.
+    A job that has ended reports failures only.
     """
     found = list(_of_workers(job))
     if job.state in ("running", "unreachable"):
@@ -33,11 +33,11 @@ def _of_workers(job: JobSnapshot) -> Iterator[Alert]:
             yield Alert("failed", severity, worker.task, f"{worker.task} failed: {worker.failure}")
         elif worker.presence == "lost" and job.state == "running":
             yield Alert(
-                "lost", "warning", worker.task, f"{worker.task} has not been heard of for {worker.heard_s:,.0f} s."
+                "lost", "warning", worker.task, f"{worker.task} has not been heard from for {worker.heard_s:,.0f} s."
             )
         if worker.stalled_s and job.state == "running":
-            waits = "others wait for it" if worker.task in job.waiting_for else "nobody waits for it"
-            text = f"{worker.task} lives, but has pushed nothing for {worker.stalled_s:,.0f} s; {waits}."
+            waits = "others wait for it" if worker.task in job.waiting_for else "nothing waits for it"
+            text = f"{worker.task} is alive but has pushed nothing for {worker.stalled_s:,.0f} s; {waits}."
             yield Alert("stuck", "error" if worker.task in job.waiting_for else "warning", worker.task, text)
         if worker.non_finite_losses:
             text = f"The loss of {worker.task} was NaN or infinite {worker.non_finite_losses:,} times."

@@ -1,4 +1,4 @@
-"""From what the ps of a job answered to a `JobSnapshot`. Pure."""
+"""Assembles a `JobSnapshot` from the answers of a job's ps. Pure."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from trainband.job.statistics import PsStatus
 from trainband.monitor.alerts import find_alerts
 from trainband.monitor.snapshot import JobSnapshot, PsView, ShardReplica, State
 from trainband.ps.rules.registry import describe_rule
-from trainband.ps.statistics import PsStatus
-from trainband.wire.messages import UNLIMITED
-from trainband.wire.replication import NOBODY
+from trainband.wire.messages.calls import UNLIMITED
+from trainband.wire.messages.replication import NOBODY
 
 SLOW_S = 1.0
-"""So much slower than it was may a job go on while nobody looks."""
+"""Seconds of slack when the step of a silent job is extrapolated from its last rate."""
 
 
 class Answer(Struct, frozen=True):
-    """What asking one ps came to."""
+    """The result of asking one ps."""
 
     address: str
     status: PsStatus | None = None
-    """`None` where it did not answer."""
+    """`None` if it did not answer."""
     reason: str = ""
     """Why it did not."""
     at: float = 0.0
-    """When it did, in seconds since 1970."""
+    """When it answered, in seconds since 1970."""
 
 
 def assemble(before: JobSnapshot, answers: Mapping[int, Answer], at: float) -> JobSnapshot:
-    """The job as it is now.
+    """Returns the current state of the job.
 
     Args:
       before: the snapshot before this one; the first has the source and nothing else.
-      answers: of each ps that is known, by its number.
+      answers: of each known ps, by its number.
       at: now, in seconds since 1970.
     """
     views = tuple(_view(before, number, answers[number], at) for number in sorted(answers))
@@ -46,7 +46,7 @@ def assemble(before: JobSnapshot, answers: Mapping[int, Answer], at: float) -> J
     told = statuses[number]
     version = next((one.version for one in told.replicas if one.shard == 0 and one.role == "primary"), told.version)
     if not told.initialised and before.initialised and told.incarnation in _incarnations(before):
-        version = max(version, before.global_step)  # it has stepped down, and its successor does not answer yet
+        version = max(version, before.global_step)  # it has stepped down, and its successor has not answered yet
     last = told.last_version if 0 < told.last_version < UNLIMITED else None
     ended = all(status.ended for status in statuses.values())
     after = JobSnapshot(
@@ -86,7 +86,7 @@ def assemble(before: JobSnapshot, answers: Mapping[int, Answer], at: float) -> J
 
 
 def holder_of_global_step(statuses: Mapping[int, PsStatus]) -> int:
-    """The number of the ps that holds shard 0, whose version is the global step; else of the one that is furthest."""
+    """Returns the number of the ps that holds shard 0, whose version is the global step; else of the furthest one."""
 
     def standing(number: int) -> tuple[bool, bool, int, int]:
         status = statuses[number]
@@ -123,7 +123,7 @@ def _unanswered(before: JobSnapshot, answers: Mapping[int, Answer], views: Seque
 
 
 def _reached(before: JobSnapshot, silent_s: float) -> float:
-    """The global step of a job that was so far when it was last heard, so many seconds ago."""
+    """Extrapolates the global step of a job last heard from `silent_s` seconds ago."""
     return before.global_step + before.heard_rate * max(0.0, silent_s - SLOW_S)
 
 

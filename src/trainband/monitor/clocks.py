@@ -1,4 +1,4 @@
-"""Brings the clocks of the tasks of a job onto one, from what their recordings say of each other's."""
+"""Aligns the clocks of a job's tasks, from what their recordings show of each other's."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from trainband.runtime.step_recording import StepRecording
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What turns moments of one clock into those of the reference.
+    """Converts times of one clock to the reference clock.
 
     Attributes:
-      seconds: to be added.
-      uncertainty_s: how wrong that may be, either way.
+      seconds: to add.
+      uncertainty_s: largest error, either way.
     """
 
     seconds: float
@@ -23,7 +23,7 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """Between what the clock of a ps is ahead of a worker's, in seconds."""
+    """Bounds on how far the clock of a ps is ahead of a worker's, in seconds."""
 
     least: float
     most: float
@@ -38,16 +38,15 @@ class _Bounds:
 
 
 def shifts(recordings: Sequence[StepRecording]) -> Mapping[str, Shift]:
-    """By task, what brings its moments onto one clock.
+    """Returns the shift of each task to one clock, by task.
 
-    What a worker sends leaves before it arrives. So each question for the clock of a ps, and each push with its answer,
-    bounds from both sides how far that clock is ahead of the worker's; the truth lies in all of these intervals
-    (K. Marzullo and S. Owicki, "Maintaining the time in a distributed system", 1983), and its middle is taken. Drawn
-    with it, no message arrives before it was sent.
+    A message leaves before it arrives. So each clock request to a ps, and each push with its answer, bounds from both
+    sides how far that clock is ahead of the worker's; the true offset lies in all of these intervals (K. Marzullo and
+    S. Owicki, "Maintaining the time in a distributed system", 1983), and their middle is used. Drawn with it, no
+    message arrives before it was sent.
 
-    The reference is the clock of the first ps that all, or most, recordings know. A task that knows no ps in common
-    with it, as in a job without ps, is placed by the wall clocks of the machines, which may be wrong by milliseconds or
-    more.
+    The reference is the clock of the first ps that all, or most, recordings know. A task that shares no ps with it, as
+    in a job without ps, is placed by the wall clocks of the machines, which may be wrong by milliseconds or more.
     """
     known = {one.task: _bounds_of(one) for one in recordings}
     shifts: dict[str, Shift] = {}
@@ -55,7 +54,7 @@ def shifts(recordings: Sequence[StepRecording]) -> Mapping[str, Shift]:
     if seen:
         reference = min(set(seen), key=lambda ps: (-seen.count(ps), ps))
         shifts[reference] = Shift(0.0, 0.0)
-        # Each round places who knows somebody that is placed; there are two kinds of tasks, and few rounds.
+        # Each round places the tasks that know a placed one; with two kinds of tasks, few rounds suffice.
         while True:
             found = dict(_next(known, shifts))
             if not found:
@@ -71,7 +70,7 @@ def shifts(recordings: Sequence[StepRecording]) -> Mapping[str, Shift]:
 
 
 def _next(known: Mapping[str, Mapping[str, _Bounds]], placed: Mapping[str, Shift]) -> Iterator[tuple[str, Shift]]:
-    """The tasks that can be placed by those that are, each by the one that knows best."""
+    """Yields the tasks that know a placed one, each placed by its tightest bounds."""
     for worker, bounds in known.items():
         candidates = [
             Shift(placed[ps].seconds + b.middle, placed[ps].uncertainty_s + b.width / 2)

@@ -1,4 +1,4 @@
-"""Collector: asks all ps of a job once a second, however many look."""
+"""Collector: asks all ps of a job once a second, however many viewers there are."""
 
 from __future__ import annotations
 
@@ -7,60 +7,66 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from types import TracebackType
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from trainband.cluster.resolvers.local_jobs import credentials_for
 from trainband.errors import TrainbandError
+from trainband.job.statistics import PsStatus
 from trainband.monitor.assembly import Answer, assemble, holder_of_global_step
-from trainband.monitor.feed import Feed
 from trainband.monitor.inquiry import Inquiry
-from trainband.ps.statistics import PsStatus
+from trainband.monitor.live_feed import LiveFeed
 from trainband.runtime import Clock
 
 EVERY_S = 1.0
 ANSWER_S = 2.0
-"""That a ps has to answer; meanwhile, it counts as it was."""
+"""Time that a ps has to answer; until then, its last answer stands."""
 AT_ONCE = 8
-"""Questions at the same time, so that ps that are silent delay nobody else's."""
+"""Concurrent requests, so that silent ps do not delay the others."""
 MOST_ROWS = 4000
-"""Rows about workers that are asked for in a second: every ps tells of every worker, and 32 ps of a job of 1,000 would
-tell 32,000 rows a second. All but the one whose version is the global step are then asked less often."""
+"""Worker rows requested per second: every ps reports every worker, so 32 ps of a job of 1,000 would send 32,000 rows a
+second. Above this, all ps but the holder of the global step are asked less often."""
 
 
 class Asker(Protocol):
     """Asks one ps."""
 
     def ask(self) -> PsStatus:
-        """Its status. Raises `TrainbandError`."""
+        """Returns its status. Raises `TrainbandError`."""
         ...
 
     def close(self) -> None:
-        """Nobody asks any more."""
+        """Ends the asking."""
         ...
 
 
 class Collector:
-    """Keeps a feed up to date with a job that runs, from a thread of its own, for as long as it is open.
+    """Keeps a feed up to date with a running job, from its own thread, while it is open.
 
-    It begins with one ps, which tells the addresses of the others. A ps that does not answer is asked again and again.
+    It starts with one ps, which reports the addresses of the others. It keeps asking a ps that does not answer.
 
     Args:
       address: of any ps of the job.
-      feed: what takes the snapshots.
       connect: how to ask a ps at an address.
       clock: seconds since 1970.
+      wait_s: seconds that a look waits for answers; later ones count for the next look.
     """
 
     def __init__(
-        self, address: str, feed: Feed, *, connect: Callable[[str], Asker] | None = None, clock: Clock = time.time
+        self,
+        address: str,
+        feed: LiveFeed,
+        *,
+        connect: Callable[[str], Asker] | None = None,
+        clock: Clock = time.time,
+        wait_s: float = EVERY_S / 2,
     ) -> None:
         self._address = address
         self._feed = feed
         self._connect = connect or self._inquiry
         self._clock = clock
+        self._wait_s = wait_s
         self._addresses: dict[int, str] = {}
         self._askers: dict[str, Asker] = {}
         self._pending: dict[str, Future[PsStatus]] = {}
@@ -73,12 +79,12 @@ class Collector:
         self._thread = threading.Thread(target=self._run, name="trainband-monitor", daemon=True)
 
     def look(self) -> None:
-        """Asks once and publishes what came of it."""
+        """Asks once and publishes the result."""
         self._round += 1
         asked = {self._address} if not self._addresses else set(self._due().values())
         for address in asked - self._pending.keys():
             self._pending[address] = self._pool.submit(self._ask, address)
-        wait(self._pending.values(), timeout=EVERY_S / 2)
+        wait(self._pending.values(), timeout=self._wait_s)
         came = {address: future for address, future in self._pending.items() if future.done()}
         for address, future in came.items():
             del self._pending[address]
@@ -89,12 +95,12 @@ class Collector:
             self._publish(self._answers)
 
     def statuses(self) -> list[PsStatus]:
-        """What the ps that answer said last, for metrics. Any thread may ask."""
+        """Returns the last statuses of the ps that answer, for metrics. Thread-safe."""
         answers = sorted(self._answers.copy().items())
         return [answer.status for _, answer in answers if answer.status is not None]
 
     def end(self) -> None:
-        """Somebody who knows says that the job has ended."""
+        """Marks the job as ended, when its owner reports so."""
         self._ended = True
         now = self._clock()
         before = self._feed.snapshot
@@ -102,7 +108,7 @@ class Collector:
             self._feed.publish(replace(before, at=now, state="ended", since=now, rate=0.0, left_s=None))
 
     def close(self) -> None:
-        """Lets go of all connections; an answer that is awaited is awaited."""
+        """Closes all connections, after pending answers."""
         self._pool.shutdown(cancel_futures=True)
         for asker in self._askers.values():
             asker.close()
@@ -111,9 +117,7 @@ class Collector:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
         self.close()
@@ -126,7 +130,7 @@ class Collector:
             self._stop.wait(due - time.monotonic())
 
     def _due(self) -> Mapping[int, str]:
-        """The ps to be asked in this round."""
+        """Returns the ps to ask in this round."""
         statuses = {number: one.status for number, one in self._answers.items() if one.status is not None}
         holder = holder_of_global_step(statuses) if statuses else 0
         return {
@@ -170,7 +174,7 @@ class Collector:
         self._every = max(1, math.ceil(rows / MOST_ROWS))
 
     def _place(self, number: int, status: PsStatus) -> None:
-        """Learns where the ps of the job are. The one that was asked first stays where it was asked."""
+        """Learns the addresses of the job's ps. The one asked first keeps the address that was given."""
         addresses = dict(enumerate(status.ps_addresses)) or {number: self._address}
         addresses[number] = self._address
         if addresses != self._addresses:

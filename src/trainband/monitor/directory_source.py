@@ -1,4 +1,4 @@
-"""DirectorySource: a checkpoint directory as viewers see it: its checkpoints, and the histories of its runs."""
+"""DirectorySource: a checkpoint directory for viewers: its checkpoints, and the histories of its runs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from trainband.checkpoint.directory import CheckpointDirectory
-from trainband.checkpoint.snapshot import Checkpoint
+from trainband.checkpoint.reader import Checkpoint
 from trainband.errors import CheckpointError, TrainbandError, YourError
-from trainband.monitor.feed import MOST_CHECKPOINTS, CheckpointRow, Curve, Feed, Run
+from trainband.job.statistics import SliceStatus, VariableStatus
+from trainband.monitor.live_feed import MOST_CHECKPOINTS, CheckpointRow, Curve, LiveFeed, Run
 from trainband.monitor.snapshot import JobSnapshot, Severity
 from trainband.monitor.tensor_summary import PREFIX, TensorSummary, summarise
 from trainband.monitor.timeline import Event
-from trainband.ps.statistics import SliceStatus, VariableStatus
 from trainband.runtime import Clock
 
 if TYPE_CHECKING:
@@ -28,16 +27,16 @@ if TYPE_CHECKING:
 
 LOOK_S = 2.0
 OFTEN_S = 0.5
-"""Between two looks at a job that is known to run."""
+"""Seconds between two reads for a job known to be running."""
 MOST_SHARE = 0.02
-"""Of a core, for reading histories again and again: one that takes long is read less often."""
+"""Share of a core for rereading histories: one that takes long is read less often."""
 QUIET_S = 30.0
-"""A run whose history has not grown for so long, and that tells of no end, does not go on any more; of a run of many
-hours, whose points are far apart, `QUIET_POINTS` times their distance.
+"""A run without an end whose history has not grown for this long is no longer running; in a run of many hours, whose
+points are far apart, `QUIET_POINTS` times their distance.
 """
 QUIET_POINTS = 3
 MOST_RUNS = 20
-"""That are shown, the newest."""
+"""Runs shown, newest first."""
 
 _TASK = re.compile(r"\b(?:ps|worker|chief|evaluator):\d+")
 _COLUMNS = {
@@ -46,7 +45,7 @@ _COLUMNS = {
     "loss": "loss",
     "learning_rate": "learning_rate",
 }
-"""The names of a history's series that the page knows by other names."""
+"""Series of a history that the page knows by other names."""
 _KINDS: dict[str, tuple[str, Severity]] = {
     "start": ("began", "good"),
     "end": ("ended", "good"),
@@ -62,28 +61,29 @@ _KINDS: dict[str, tuple[str, Severity]] = {
     "non_finite_loss": ("non_finite", "warning"),
     "limit": ("limit", "warning"),
 }
-"""The kind of each event of a history, as the timeline has it."""
+"""Timeline kind of each event of a history."""
 
 
 class DirectorySource:
-    """Keeps a feed up to date with a directory, from a thread of its own, for as long as it is open.
+    """Keeps a feed up to date with a directory, from its own thread, while it is open.
 
-    It reads, and changes nothing.
+    It only reads.
 
     Args:
       path: the `checkpoint_dir` of a training.
-      feed: what takes it.
-      alone: whether the directory is all that is known: then it tells of the state of the job, too, and of its events.
-      lives: whether the job is known to run until `end` is called, however seldom its history grows.
+      alone: whether the directory is the only source; it then also supplies the job's state and events.
+      lives: whether the job is known to run until `end` is called, however rarely its history grows.
       clock: seconds since 1970.
 
     Raises:
       YourError: there is no such directory.
     """
 
-    def __init__(self, path: Path, feed: Feed, *, alone: bool, lives: bool = False, clock: Clock = time.time) -> None:
+    def __init__(
+        self, path: Path, feed: LiveFeed, *, alone: bool, lives: bool = False, clock: Clock = time.time
+    ) -> None:
         if not path.is_dir():
-            raise YourError(f"--checkpoint-dir {path} is no directory; give the checkpoint_dir of a training.")
+            raise YourError(f"--checkpoint-dir {path} is not a directory; give the checkpoint_dir of a training.")
         self._path = path
         self._feed = feed
         self._alone = alone
@@ -115,11 +115,11 @@ class DirectorySource:
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether there is one to read from."""
+        """Whether a checkpoint can be read."""
         return bool(self._checkpoints)
 
     def summary(self, name: str) -> TensorSummary:
-        """What the values of a variable are like in the newest checkpoint. Any thread may ask, one at a time.
+        """Summarises the values of a variable in the newest checkpoint. Thread-safe; one caller at a time.
 
         Raises:
           CheckpointError: there is no checkpoint yet, or it has no such variable.
@@ -131,12 +131,12 @@ class DirectorySource:
             return summarise(newest, name)
 
     def end(self) -> None:
-        """Somebody who knows says that the job has ended: reads its last words."""
+        """Marks the job as ended, when its owner reports so, and reads the rest."""
         self._stop_reading()
         self._lives = False
         self.look()
         now, before = self._clock(), self._feed.snapshot
-        if before.state == "running":  # its chief was killed, or says nothing of the end of its trainings
+        if before.state == "running":  # its chief was killed, or did not record the end
             self._feed.publish(
                 replace(before, at=now, state="ended", since=now, rate=0.0, examples_rate=0.0, left_s=None)
             )
@@ -146,9 +146,7 @@ class DirectorySource:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop_reading()
 
     def _stop_reading(self) -> None:
@@ -186,18 +184,18 @@ class DirectorySource:
         self._feed.publish(told, derive=False)
 
     def _variables(self) -> tuple[VariableStatus, ...]:
-        """Those of the newest checkpoint, which is read once."""
+        """Returns those of the newest checkpoint, which is read once."""
         step = next((row.global_step for row in self._checkpoints if not row.damage), None)
         if step is not None and step != self._variables_of[0]:
             try:
                 found = variables_of(Checkpoint.open(CheckpointDirectory(self._path, lambda _: None).path_of(step)))
             except CheckpointError:
-                return self._variables_of[1]  # it has been removed meanwhile: there is a newer one
+                return self._variables_of[1]  # removed meanwhile: there is a newer one
             self._variables_of = (step, found)
         return self._variables_of[1]
 
     def _age(self) -> None:
-        """A history that does not grow any more."""
+        """Marks a run whose history has stopped growing."""
         runs, before = self._feed.runs, self._feed.snapshot
         if runs:
             told = snapshot_of(runs[0], before.source, self._clock(), lives=self._lives)
@@ -206,7 +204,7 @@ class DirectorySource:
 
 
 def variables_of(checkpoint: Checkpoint) -> tuple[VariableStatus, ...]:
-    """The params of a checkpoint, and which ps wrote which rows."""
+    """Returns the params of a checkpoint, and which ps wrote which rows."""
     manifest = checkpoint.manifest
     return tuple(
         VariableStatus(
@@ -225,8 +223,8 @@ def variables_of(checkpoint: Checkpoint) -> tuple[VariableStatus, ...]:
 
 
 def checkpoints_in(path: Path) -> Iterator[CheckpointRow]:
-    """The checkpoints of a directory, newest first; those that are damaged say so."""
-    directory = CheckpointDirectory(path, lambda _: None)  # what is damaged is told by its own row
+    """Yields the checkpoints of a directory, newest first, with the damage of each."""
+    directory = CheckpointDirectory(path, lambda _: None)  # each row reports its own damage
     try:
         best, steps = directory.best, directory.steps()
     except CheckpointError:
@@ -236,7 +234,7 @@ def checkpoints_in(path: Path) -> Iterator[CheckpointRow]:
         try:
             manifest = Checkpoint.open(where).manifest
         except CheckpointError as exc:
-            if where.exists():  # else it has been removed meanwhile
+            if where.exists():  # else removed meanwhile
                 yield CheckpointRow(step, 0, 0.0, path=where.name, damage=str(exc))
             continue
         yield CheckpointRow(
@@ -252,7 +250,7 @@ def checkpoints_in(path: Path) -> Iterator[CheckpointRow]:
 
 
 def runs_of(history: History) -> tuple[Run, ...]:
-    """The runs of a history, newest first, without the series of single tasks."""
+    """Returns the runs of a history, newest first, without the per-task series."""
     found = []
     ends = {event.run: event.value for event in history.events if event.kind in ("start", "chief")}
     for run in reversed(history.runs[-MOST_RUNS:]):
@@ -281,7 +279,7 @@ def runs_of(history: History) -> tuple[Run, ...]:
 
 
 def events_of(history: History) -> Iterator[Event]:
-    """The events of a history, as the timeline has them."""
+    """Yields the events of a history for the timeline."""
     several = len(history.runs) > 1
     for event in history.events:
         kind, severity = _KINDS.get(event.kind, (event.kind, "info"))
@@ -300,7 +298,7 @@ def events_of(history: History) -> Iterator[Event]:
 
 
 def past_of(run: Run) -> dict[str, list[float | None]]:
-    """The series that the page knows, by time."""
+    """Returns the series that the page knows, by time."""
     rows: dict[float, dict[str, float | None]] = {}
     for name, curve in run.curves.items():
         if name not in _COLUMNS:
@@ -314,7 +312,7 @@ def past_of(run: Run) -> dict[str, list[float | None]]:
 
 
 def snapshot_of(run: Run, source: str, now: float, *, lives: bool = False) -> JobSnapshot:
-    """The state of a run, by its history alone, unless it is known that its job lives."""
+    """Returns the state of a run, from its history alone unless the job is known to be running."""
     from trainband.monitor.history.curves import spacing
 
     grows = now - run.ended_at < max(QUIET_S, QUIET_POINTS * spacing(run.ended_at - run.started_at))
@@ -341,20 +339,20 @@ def snapshot_of(run: Run, source: str, now: float, *, lives: bool = False) -> Jo
 
 
 def _history_of(path: Path, *, empty: bool) -> tuple[History | None, list[str]]:
-    """The history in a directory, and what is to be said of it."""
+    """Returns the history in a directory, and notes about it for viewers."""
     if empty:
-        return None, [f"There is no history in {path}: runs keep one in the folder history of their checkpoint_dir."]
+        return None, [f"There is no history in {path}; runs write one to the folder history of their checkpoint_dir."]
     from trainband.monitor.history import history
 
     try:
         found = history(path, skip_damaged=True)
     except TrainbandError as exc:
         return None, [str(exc)]
-    return found, [f"A file of the history was left out. {reason}" for reason in found.damaged.values()]
+    return found, [f"A file of the history was skipped. {reason}" for reason in found.damaged.values()]
 
 
 def _reached(rows: Any) -> int:
-    """The last global step of a run, which is an earlier one than before where it was resumed from a checkpoint."""
+    """Returns the last global step of a run, which is lower than an earlier one if it resumed from a checkpoint."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -364,7 +362,6 @@ def _reached(rows: Any) -> int:
 
 
 def _files(folder: Path) -> tuple[object, ...]:
-    """The files of a folder with their sizes."""
     try:
         return tuple(sorted((one.name, one.stat().st_size) for one in folder.iterdir()))
     except OSError:

@@ -1,4 +1,4 @@
-"""Figures: pictures that go into a file, or that a notebook shows."""
+"""Figures: plots for a file or a notebook."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 def new_figure() -> tuple[Figure, Axes]:
-    """A figure with one pair of axes, which no window shows and no backend has to be chosen for.
+    """Returns a figure with one pair of axes, without a window or a backend.
 
     Raises:
       YourError: matplotlib is not installed.
     """
     try:
         import_module("matplotlib")
-        from matplotlib.figure import Figure  # 0.5 s, which only who wants a picture pays
+        from matplotlib.figure import Figure  # 0.5 s, paid only if a picture is drawn
     except ImportError:
         raise YourError("a picture needs matplotlib: pip install 'trainband[plot]'.") from None
 
     class NotebookFigure(Figure):
-        """A figure that IPython shows, whether or not `%matplotlib inline` was asked for."""
+        """A figure that IPython shows, with or without `%matplotlib inline`."""
 
         def _repr_png_(self) -> bytes:
             picture = io.BytesIO()
@@ -39,7 +39,7 @@ def new_figure() -> tuple[Figure, Axes]:
 
 
 def finished(figure: Figure, axes: Axes, path: str | Path | None, *, log: bool) -> Figure | Path:
-    """Gives the axes their grid, and the figure to its file: the figure, or the path of the file if there is one."""
+    """Adds a grid and saves the figure if `path` is given; returns the figure, or the path of its file."""
     if log:
         axes.set_yscale("log")
     axes.grid(visible=True, alpha=0.3)

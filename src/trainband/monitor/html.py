@@ -1,4 +1,4 @@
-"""HTML for notebooks: tables and curves without scripts, styles of their own or anything to load."""
+"""HTML for notebooks: tables and curves without scripts, stylesheets or external resources."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from html import escape
 from trainband.runtime.formatting import printable
 
 WIDTH, HEIGHT = 480, 120
-"""Of a curve, in CSS pixels."""
+"""Size of a curve, in CSS pixels."""
 
 MOST_POINTS = 480
-"""Of a drawn curve: what is more is put together, its least and largest values kept."""
+"""Points drawn per curve; more are thinned, keeping minima and maxima."""
 
 LOG_FROM = 100.0
-"""Times the smallest value is the largest, where a curve that may have a logarithmic scale has it."""
+"""Ratio of the largest to the smallest value from which a curve may have a logarithmic scale."""
 
 _CELL = "text-align:left;padding:1px 14px 1px 0"
 _LABEL = "font-size:85%;opacity:.75"
 
 
 def text(value: object, most: int | None = 500) -> str:
-    """A text of anybody's as HTML that only shows it."""
+    """Escapes untrusted text as HTML."""
     return escape(printable(str(value), most), quote=True)
 
 
 def table(rows: Iterable[Sequence[object]], headings: Sequence[str] = ()) -> str:
-    """A table; without headings, the first cell of each row is its heading."""
+    """Returns a table; without headings, the first cell of each row is its heading."""
     lines = ['<table style="border-spacing:0">']
     if headings:
         cells = "".join(f'<th scope="col" style="{_CELL}">{text(one)}</th>' for one in headings)
@@ -42,12 +42,12 @@ def table(rows: Iterable[Sequence[object]], headings: Sequence[str] = ()) -> str
 
 
 def block(title: str, *parts: str) -> str:
-    """A titled block of parts that are HTML."""
+    """Returns a titled block of HTML parts."""
     return f"<div><strong>{text(title)}</strong>{''.join(parts)}</div>"
 
 
 def curve(name: str, steps: Sequence[float], values: Sequence[float], *, log: bool = False) -> str:
-    """One series as a small picture (SVG), in the colour of the text around it; empty without two finite values."""
+    """Returns one series as a small SVG in the colour of the surrounding text; empty without two finite values."""
     points = [(float(x), float(y)) for x, y in zip(steps, values, strict=True) if math.isfinite(y)]
     if len(points) < 2:
         return ""
@@ -71,7 +71,7 @@ def curve(name: str, steps: Sequence[float], values: Sequence[float], *, log: bo
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most `MOST_POINTS`: the least and the largest of each stretch, in their order."""
+    """Returns at most `MOST_POINTS`: the minimum and maximum of each stretch, in order."""
     if len(points) <= MOST_POINTS:
         return list(points)
     size = -(-len(points) // (MOST_POINTS // 2))

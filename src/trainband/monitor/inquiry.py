@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TypeVar
 
 from trainband.cluster.address import Address
 from trainband.cluster.credentials import Credentials
 from trainband.cluster.resolvers.local_jobs import credentials_for
 from trainband.errors import PeerError
+from trainband.job.statistics import PsStatus
 from trainband.monitor.question import call, explained
-from trainband.ps.statistics import PsStatus
-from trainband.wire.codec import decode, encode
+from trainband.wire.messages.codec import decode, encode
+from trainband.wire.messages.recording import RecordingOrder, Recordings, RecordSteps
 from trainband.wire.network import Network
-from trainband.wire.recording import RecordingOrder, Recordings, RecordSteps
 from trainband.wire.transport import Timeouts
 
-ADVICE = "Give the address of a ps of a job that runs"
+ADVICE = "Give the address of a ps of a running job"
 
 Answer = TypeVar("Answer")
 
 
 class Inquiry:
-    """Asks one ps, over one connection, as often as wanted.
+    """Asks one ps, over one connection, any number of times.
 
     Args:
       address: of the ps, `host:port`.
       timeout_s: seconds to wait for each answer.
-      advice: what to do where no ps answers; begins "Give ...", without a full stop.
-      credentials: of the job; those of the environment, or of this user's own job at the address, when `None`.
+      advice: what to do if no ps answers; begins "Give ...", without a full stop.
+      credentials: of the job; if `None`, those of the environment or of this user's own job at the address.
     """
 
     def __init__(
@@ -41,23 +40,23 @@ class Inquiry:
         self._connection = network.connect(address, Timeouts(connect_s=timeout_s, call_s=timeout_s))
 
     def ask(self) -> PsStatus:
-        """The ps's status.
+        """Returns the status of the ps.
 
         Raises:
-          PeerError: nobody answers there, or not in time, or it is no ps.
+          PeerError: nothing answers there in time, or it is not a ps.
         """
         return self._ask("status", PsStatus)
 
     def record_steps(self, steps: int) -> RecordingOrder:
-        """Has the next steps of the job's workers recorded; returns what was ordered, perhaps by another before.
+        """Orders a recording of the next steps of the job's workers; returns the order, perhaps an earlier one.
 
         Raises:
-          PeerError: as for `ask`; or nobody trains.
+          PeerError: as for `ask`, or no worker is training.
         """
         return self._ask("record_steps", RecordingOrder, encode(RecordSteps(steps)))
 
     def recordings(self) -> Recordings:
-        """What has come of the order that was given last. Raises `PeerError` as `ask` does."""
+        """Returns the recordings of the last order so far. Raises `PeerError` as `ask` does."""
         return self._ask("recordings", Recordings)
 
     def _ask(self, action: str, kind: type[Answer], body: bytes = b"") -> Answer:
@@ -76,7 +75,5 @@ class Inquiry:
     def __enter__(self) -> Inquiry:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

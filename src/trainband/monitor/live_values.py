@@ -1,4 +1,4 @@
-"""LiveValues: what the values of a variable are like now, read from the ps of a job that runs."""
+"""LiveValues: summaries of current variables, read from the ps of a running job."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from trainband.monitor.snapshot import JobSnapshot
 from trainband.monitor.tensor_summary import TensorSummary, summary_of
 from trainband.runtime.formatting import size
 from trainband.wire.flight import FlightConnection
-from trainband.wire.security import Security
+from trainband.wire.security.security import Security
 from trainband.wire.transport import Timeouts
 
 MOST_BYTES = 256 << 20
-"""Of a variable that is read: a ps copies its part, and sends it while it trains."""
+"""Bytes of a variable that may be read: a ps copies and sends its part while it trains."""
 TIMEOUT_S = 10.0
 
 
 class LiveValues:
-    """Reads variables, one at a time, however many ask.
+    """Reads variables, one at a time, however many callers there are.
 
     Args:
-      snapshot: what is known of the job now.
-      credentials: of the job; called when something is read.
+      snapshot: returns the state of the job.
+      credentials: of the job; called for each read.
     """
 
     def __init__(self, snapshot: Callable[[], JobSnapshot], credentials: Callable[[], Credentials]) -> None:
@@ -38,11 +38,10 @@ class LiveValues:
         self._reading = threading.Lock()
 
     def summary(self, name: str) -> TensorSummary:
-        """What the values of a variable are like. Any thread may ask.
+        """Summarises the values of a variable. Thread-safe.
 
         Raises:
-          YourError: the job has no such variable, it is too large to be read from a job that trains, or it holds no
-            numbers.
+          YourError: the job has no such variable, it is too large to read from a running job, or it holds no numbers.
           PeerError: a ps that holds rows of it cannot be asked.
         """
         snapshot = self._snapshot()
@@ -51,8 +50,8 @@ class LiveValues:
             raise YourError(f"The job has no variable {name!r}.")
         if variable.nbytes > MOST_BYTES:
             raise YourError(
-                f"{name} has {size(variable.nbytes)}, and at most {size(MOST_BYTES)} are read from a job that trains. "
-                "With --checkpoint-dir, the values are those of the newest checkpoint."
+                f"{name} has {size(variable.nbytes)}, but at most {size(MOST_BYTES)} are read from a running job. "
+                "With --checkpoint-dir, values come from the newest checkpoint."
             )
         addresses = {ps.task: ps.address for ps in snapshot.ps}
         with self._reading:
@@ -67,7 +66,7 @@ class LiveValues:
             raise YourError(f"{name} does not hold numbers ({exc}).") from exc
 
     def _read(self, address: str, name: str) -> NDArray[Any]:
-        """The rows that a ps holds."""
+        """Returns the rows that a ps holds."""
         timeouts = Timeouts(connect_s=TIMEOUT_S, call_s=TIMEOUT_S)
         with closing(FlightConnection(address, timeouts, Security.of(self._credentials(), OBSERVER))) as connection:
             return connection.read(name, timeout_s=TIMEOUT_S)

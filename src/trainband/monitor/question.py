@@ -1,4 +1,4 @@
-"""One question to a ps, and what it means when no ps answers."""
+"""One request to a ps, and the explanation if no ps answers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 
 from trainband.cluster.address import Address
-from trainband.errors import (
-    DeadlineExceeded,
-    PeerError,
-    ProtocolError,
-    StreamClosed,
-    UnknownHost,
-    Unreachable,
-)
+from trainband.errors import DeadlineExceeded, PeerError, ProtocolError, StreamClosed, UnknownHost, Unreachable
 from trainband.wire.transport import Connection
 
 LOOK_S = 0.5
-"""Between two looks whether an answer has come."""
+"""Seconds between two checks for an answer."""
 
 
 def call(
@@ -31,7 +24,7 @@ def call(
     while_waiting: Callable[[], None] = lambda: None,
     body: bytes = b"",
 ) -> bytes:
-    """The answer to a call, which Ctrl-C breaks off at once: a thread that is blocked in Flight sees no signals."""
+    """Returns the answer to a call. Ctrl-C interrupts it at once: a thread blocked in Flight sees no signals."""
     answer: Future[bytes] = Future()
 
     def ask() -> None:
@@ -47,13 +40,13 @@ def call(
 
 
 def explained(exc: PeerError, address: str, advice: str, *, waited_s: float, left_s: float, context: str) -> PeerError:
-    """What an error of `call` means to somebody who thought that there is a ps.
+    """Returns an error of `call`, explained for a user who expected a ps there.
 
     Args:
       advice: begins "Give ...", without a full stop.
-      waited_s: how long the answer may have taken.
-      left_s: how long finding out whether anybody listens may take.
-      context: stands before the message.
+      waited_s: seconds allowed for the answer.
+      left_s: seconds that checking for a listener may take.
+      context: prefix of the message.
     """
     if isinstance(exc, UnknownHost):
         return UnknownHost(f"{context}{exc} {advice}.")
@@ -61,13 +54,13 @@ def explained(exc: PeerError, address: str, advice: str, *, waited_s: float, lef
         if _takes_connections(address, left_s):
             return _no_ps(address, advice, context)
         return Unreachable(
-            f"{context}nobody listens at {address}. {advice}: workers listen on nothing, and a job that has ended "
+            f"{context}nothing listens at {address}. {advice}: workers listen on nothing, and a job that has ended "
             "has no ps."
         )
     if isinstance(exc, DeadlineExceeded):
         return DeadlineExceeded(
-            f"{context}{address} gave no answer in {waited_s:g} s. {advice}, and see whether that task is stopped or a "
-            "firewall stands between."
+            f"{context}{address} gave no answer in {waited_s:g} s. {advice}, and check whether that task is stopped or "
+            "behind a firewall."
         )
     if isinstance(exc, ProtocolError):
         return _no_ps(address, advice, context)
@@ -76,13 +69,13 @@ def explained(exc: PeerError, address: str, advice: str, *, waited_s: float, lef
 
 def _no_ps(address: str, advice: str, context: str) -> ProtocolError:
     return ProtocolError(
-        f"{context}what listens at {address} is no ps of trainband; it may be the first worker of a job without ps, "
+        f"{context}the server at {address} is not a trainband ps; it may be the first worker of a job without ps, "
         f"which cannot be asked. {advice}."
     )
 
 
 def _takes_connections(address: str, timeout_s: float) -> bool:
-    """Whether anybody listens, be it a ps or not. In a thread, because looking up a name has no deadline."""
+    """Whether anything listens, a ps or not. Runs in a thread, because name resolution has no deadline."""
     target = Address.parse(address, address)
     answered = threading.Event()
     deadline = time.monotonic() + timeout_s

@@ -1,4 +1,4 @@
-"""Series: what a job's figures were over time, in bounded memory over weeks."""
+"""Series: a job's metrics over time, in memory that stays bounded over weeks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """How finely a part of the past is kept.
+    """Resolution at which a part of the past is kept.
 
     Attributes:
       every_s: seconds between two rows.
-      rows: how many are kept.
+      rows: number kept.
     """
 
     every_s: float
@@ -22,18 +22,17 @@ class Resolution:
 
 
 RESOLUTIONS = (Resolution(1.0, 1800), Resolution(30.0, 2880), Resolution(900.0, 8640))
-"""Half an hour by the second, a day by the half minute, and 90 days by the quarter of an hour: 13,320 rows."""
+"""Half an hour by the second, a day by the half minute, and 90 days by the quarter hour: 13,320 rows."""
 
 Row = tuple[float, ...]
-"""The time, and a value for each name; NaN where there is none."""
+"""The time, and a value for each name; NaN if unknown."""
 
 
 class Series:
-    """Rows of figures, kept at several resolutions at once; each coarser row is the mean of finer ones.
+    """Rows of values, kept at several resolutions at once; each coarser row is the mean of finer ones.
 
     Args:
-      names: of the figures.
-      resolutions: from the finest to the coarsest.
+      resolutions: from finest to coarsest.
     """
 
     def __init__(self, names: Sequence[str], resolutions: Sequence[Resolution] = RESOLUTIONS) -> None:
@@ -41,18 +40,18 @@ class Series:
         self._rings = [_Ring(resolution, len(self.names)) for resolution in resolutions]
 
     def add(self, at: float, values: Mapping[str, float | None]) -> None:
-        """Notes the figures of a moment; moments come in ascending order.
+        """Adds the values at a time; times ascend.
 
         Args:
-          at: in seconds since 1970.
-          values: by name; what is left out, `None` or not finite counts as unknown.
+          at: seconds since 1970.
+          values: by name; one that is missing, `None` or not finite counts as unknown.
         """
         row = tuple(_number(values.get(name)) for name in self.names)
         for ring in self._rings:
             ring.add(at, row)
 
     def rows(self) -> list[Row]:
-        """The whole past, ascending: the finest rows that there are for each part of it."""
+        """Returns the whole past, ascending, each part in its finest rows."""
         found: list[Row] = []
         until = math.inf
         for ring in self._rings:
@@ -63,7 +62,7 @@ class Series:
         return found
 
     def columns(self, most: int | None = None) -> dict[str, list[float | None]]:
-        """The rows as columns, `at` first, with `None` for what is unknown.
+        """Returns the rows as columns, `at` first, with `None` for unknown values.
 
         Args:
           most: rows; see `thinned`.
@@ -78,7 +77,7 @@ class Series:
 
 
 def thinned(columns: dict[str, list[float | None]], most: int | None) -> dict[str, list[float | None]]:
-    """Columns with at most so many rows, the newest among them; the same number is left out between any two."""
+    """Returns columns of at most `most` evenly spaced rows, including the newest."""
     length = len(columns["at"])
     if most is None or length <= most:
         return columns
@@ -110,7 +109,7 @@ class _Ring:
         self._times = (self._times[0] + at - self._began_at, self._times[1] + 1)
 
     def rows(self, until: float) -> list[Row]:
-        """Those before a time, with the one that is not complete yet."""
+        """Returns those before a time, including the incomplete one."""
         rows = [*self._rows, *([self._mean()] if self._began_at is not None else [])]
         return [row for row in rows if row[0] < until]
 

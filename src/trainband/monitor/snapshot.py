@@ -6,16 +6,17 @@ from typing import Literal
 
 from msgspec import Struct
 
-from trainband.ps.statistics import CheckpointStatus, VariableStatus, WorkerStatus
+from trainband.job.checkpoints import CheckpointStatus
+from trainband.job.statistics import VariableStatus, WorkerStatus
 
 State = Literal["waiting", "running", "ended", "unreachable"]
-"""Of a job: nobody has answered yet; it answers; it has ended; it answered once and does not now."""
+"""State of a job: no answer yet; it answers; it has ended; it answered once but does not now."""
 
 Severity = Literal["info", "good", "warning", "error"]
 
 
 class Alert(Struct, frozen=True):
-    """Something that somebody should look at."""
+    """A problem that needs attention."""
 
     kind: str
     """`stuck`, `failed`, `lost`, `non_finite`, `silent_ps`, `no_standby`, `no_primary`; for programs."""
@@ -44,13 +45,13 @@ class ShardReplica(Struct, frozen=True):
 
 
 class PsView(Struct, frozen=True):
-    """A parameter server. What is said of one that is silent is what it said last."""
+    """A parameter server. A silent one keeps its last values."""
 
     task: str
     address: str
     up: bool
     since: float
-    """When it began to answer, or to be silent; in seconds since 1970."""
+    """When it began to answer, or fell silent; in seconds since 1970."""
     heard_at: float = 0.0
     """When it last answered; 0 for never."""
     reason: str = ""
@@ -67,11 +68,11 @@ class PsView(Struct, frozen=True):
     bytes_out_rate: float = 0.0
     shard_bytes: int = 0
     memory_bytes: int = 0
-    """Resident memory of its process; 0 where its platform doesn't say."""
+    """Resident memory of its process; 0 if unknown on its platform."""
     update_s: float = 0.0
-    """Seconds that updates have taken."""
+    """Seconds spent on updates."""
     update_share: float = 0.0
-    """Of the time between the last two looks, that updates took."""
+    """Share of the time between the last two looks spent on updates."""
     staleness_median: float = 0.0
     staleness_p99: float = 0.0
     staleness_max: int = 0
@@ -82,23 +83,23 @@ class JobSnapshot(Struct, frozen=True):
     """A job at one moment."""
 
     at: float
-    """In seconds since 1970."""
+    """Seconds since 1970."""
     source: str
-    """The address that was asked, or the directory that was read."""
+    """The address asked, or the directory read."""
     state: State = "waiting"
     since: float = 0.0
-    """When that state began."""
+    """When this state began."""
     reason: str = ""
     """Why it is waiting or unreachable."""
     heard_at: float = 0.0
     """When a ps last answered; 0 for never."""
     heard_rate: float = 0.0
-    """Global steps per second by then."""
+    """Global steps per second then."""
     global_step: int = 0
     last_step: int | None = None
-    """`None` where nobody has said how far the training goes."""
+    """Global step at which the training ends; `None` if unknown."""
     rate: float = 0.0
-    """Global steps per second, lately."""
+    """Recent global steps per second."""
     examples_rate: float = 0.0
     examples_applied: int = 0
     examples_dropped: int = 0
@@ -106,7 +107,7 @@ class JobSnapshot(Struct, frozen=True):
     """Seconds until the last step at this rate."""
     loss: float | None = None
     learning_rate: float | None = None
-    """Where the optimizer's state has it."""
+    """`None` unless the optimizer's state has it."""
     staleness_median: float = 0.0
     staleness_p99: float = 0.0
     staleness_max: int = 0
@@ -128,9 +129,14 @@ class JobSnapshot(Struct, frozen=True):
     initialised: bool = False
     """Whether the ps hold values."""
     metrics: dict[str, float] = {}
-    """Newest values by name, of a job that is followed by its history."""
+    """Newest values by name, for a job followed through its history."""
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether no worker has pushed yet: they are compiling their first step."""
+        return self.state == "running" and bool(self.ps) and not any(worker.pushes for worker in self.workers)
 
     @property
     def live_workers(self) -> int:
-        """How many workers are in the job now."""
+        """Number of workers in the job now."""
         return sum(worker.presence == "live" for worker in self.workers)

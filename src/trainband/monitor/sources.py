@@ -1,4 +1,4 @@
-"""Sources: all that a page of a job gets its figures from, as one."""
+"""Sources: everything that feeds the page of a job."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
 from trainband.cluster.resolvers.local_jobs import credentials_for
 from trainband.errors import YourError
 from trainband.monitor.collector import Collector
 from trainband.monitor.directory_source import DirectorySource
-from trainband.monitor.feed import Feed
 from trainband.monitor.inquiry import Inquiry
+from trainband.monitor.live_feed import LiveFeed
 from trainband.monitor.live_values import LiveValues
 from trainband.monitor.prometheus import job_exposition
 from trainband.monitor.step_recordings import PageRecorder
@@ -23,19 +22,20 @@ ANSWER_S = 5.0
 
 
 class Sources:
-    """Keep a feed up to date for as long as their context lasts: the ps of a job, its directory, or both.
+    """Keep a feed up to date while their context lasts: from the ps of a job, its directory, or both.
 
     Args:
-      feed: what takes it.
-      address: of any ps of the job; `None` where there is none.
-      directory: the `checkpoint_dir` of the job; it may also be told later.
+      address: of any ps of the job, if there is one.
+      directory: the `checkpoint_dir` of the job; `follow` may set it later.
       lives: whether the job is known to run until `end` is called.
 
     Raises:
       YourError: there is no such directory.
     """
 
-    def __init__(self, feed: Feed, address: str | None, directory: Path | None = None, *, lives: bool = False) -> None:
+    def __init__(
+        self, feed: LiveFeed, address: str | None, directory: Path | None = None, *, lives: bool = False
+    ) -> None:
         self._feed = feed
         self._address = address
         self._lives = lives
@@ -58,9 +58,7 @@ class Sources:
                 self._stack.enter_context(source)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     @property
@@ -69,12 +67,12 @@ class Sources:
         return self._directory is not None
 
     def follow(self, directory: Path) -> None:
-        """Tells the directory of the job, once. Raises `YourError` where there is none."""
+        """Sets the directory of the job, once. Raises `YourError` if it does not exist."""
         source = DirectorySource(directory, self._feed, alone=self._address is None, lives=self._lives)
         self._directory = self._stack.enter_context(source) if self._is_open else source
 
     def summary(self, name: str) -> TensorSummary:
-        """What the values of a variable are like: in the newest checkpoint or, where there is none, on the ps.
+        """Summarises the values of a variable, in the newest checkpoint or else on the ps.
 
         Raises:
           TrainbandError: they cannot be read.
@@ -84,22 +82,22 @@ class Sources:
             return directory.summary(name)
         if self._live is not None:
             return self._live.summary(name)
-        raise YourError("Neither a ps nor a directory of the job is known, from which values can be read.")
+        raise YourError("No ps or directory of the job is known to read values from.")
 
     @property
     def metrics(self) -> Callable[[], str] | None:
-        """Makes the text for Prometheus; `None` without ps."""
+        """Returns a function that makes the text for Prometheus; `None` without ps."""
         collector = self._collector
         return None if collector is None else lambda: job_exposition(collector.statuses())
 
     def end(self) -> None:
-        """Somebody who knows says that the job has ended."""
+        """Marks the job as ended, when its owner reports so."""
         for source in (self._collector, self._directory):
             if source is not None:
                 source.end()
 
     def _inquiry(self) -> Inquiry:
-        """Asks a ps that answers now."""
+        """Returns an inquiry of a ps that answers now."""
         assert self._address is not None
         up = next((ps.address for ps in self._feed.snapshot.ps if ps.up), self._address)
         return Inquiry(up, ANSWER_S, credentials=credentials_for(self._address))

@@ -1,8 +1,10 @@
-"""StepProfile: what one task has recorded of some steps, as a file beside those of the others."""
+"""StepProfile: one task's recording of some steps, in a file beside those of other tasks."""
 
 from __future__ import annotations
 
+import errno
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Sequence
@@ -15,18 +17,23 @@ from msgspec import Struct
 from trainband.checkpoint.disk import write_durably
 from trainband.errors import YourError
 from trainband.monitor.trace import Event, trace_of, write_trace
+from trainband.runtime.regular_files import UnusableFile, read_regular
 from trainband.runtime.step_recording import StepRecording
 
 SUFFIX = ".recording.gz"
 TRACE = "trace.json.gz"
 CLOCK = "trainband clock"
-"""An event of JAX's profiler whose moment by the task's clock is known."""
+"""An event of JAX's profiler whose time on the task's clock is known."""
 MOST_JAX_EVENTS = 100_000
-"""Of a task: what comes later is left out, so that a browser can still show it."""
+"""Events of a task; later ones are dropped, so that a browser can still show the trace."""
+
+
+MOST_BYTES = 1 << 30
+"""Bytes of a file, packed and unpacked."""
 
 
 class JaxEvent(Struct, frozen=True, array_like=True):
-    """Something that JAX's profiler has seen."""
+    """An event seen by JAX's profiler."""
 
     thread: str
     name: str
@@ -40,18 +47,18 @@ class StepProfile(Struct, frozen=True):
     """Some steps of one task."""
 
     job: str
-    """Which job; empty where nobody knows."""
+    """Id of the job; empty if unknown."""
     recording: StepRecording
     jax_events: tuple[JaxEvent, ...] = ()
 
 
 def save_profile(directory: Path, profile: StepProfile) -> Path:
-    """Writes a profile, and the trace of all profiles of the job that are in the directory.
+    """Writes a profile, and the trace of all profiles of the job in the directory.
 
-    Whoever comes last makes the whole trace: each task of a job on a shared file system calls this when it is done.
+    Each task of a job on a shared file system calls this when it is done; the last one makes the complete trace.
 
     Args:
-      directory: made where it is not there.
+      directory: created if missing.
       profile: of this task.
 
     Returns:
@@ -70,38 +77,46 @@ def save_profile(directory: Path, profile: StepProfile) -> Path:
 
 
 def read_profiles(directory: Path) -> list[StepProfile]:
-    """All profiles in a directory.
+    """Returns all profiles in a directory.
 
     Raises:
-      YourError: one of them is no profile.
+      YourError: one of them is not a profile.
       OSError: the file system refuses.
     """
     profiles = []
     for path in sorted(directory.glob(f"*{SUFFIX}")):
         try:
-            profiles.append(msgspec.msgpack.decode(gzip.decompress(path.read_bytes()), type=StepProfile))
-        except (msgspec.MsgspecError, EOFError, zlib.error, gzip.BadGzipFile) as exc:
-            raise YourError(f"{path} is no recording of steps ({exc}); delete it.") from exc
+            profiles.append(msgspec.msgpack.decode(_unpacked(path), type=StepProfile))
+        except (msgspec.MsgspecError, EOFError, zlib.error, gzip.BadGzipFile, UnusableFile) as exc:
+            raise YourError(f"{path} is not a recording of steps ({exc}); delete it.") from exc
     return profiles
 
 
+def _unpacked(path: Path) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(read_regular(path, MOST_BYTES))) as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise UnusableFile(errno.EFBIG, f"it unpacks to more than {MOST_BYTES:,} bytes", str(path))
+    return data
+
+
 def trace_of_profiles(profiles: Sequence[StepProfile]) -> Event:
-    """The trace of several profiles, see `trace_of`."""
+    """Returns the trace of several profiles; see `trace_of`."""
     events = {one.recording.task: [msgspec.structs.asdict(event) for event in one.jax_events] for one in profiles}
     return trace_of([one.recording for one in profiles], events)
 
 
 def jax_events_in(directory: Path, clock_s: float) -> tuple[JaxEvent, ...]:
-    """What JAX's profiler has written with `create_perfetto_trace`.
+    """Reads events that JAX's profiler has written with `create_perfetto_trace`.
 
     Args:
-      directory: given to the profiler; its newest trace is read.
+      clock_s: time of the annotation `CLOCK`, by the task's clock.
       clock_s: when `CLOCK` was annotated, by the task's clock.
     """
     paths = sorted(directory.glob("plugins/profile/*/perfetto_trace.json.gz"))
     if not paths:
         return ()
-    events: list[dict[str, Any]] = json.loads(gzip.decompress(paths[-1].read_bytes()))["traceEvents"]
+    events: list[dict[str, Any]] = json.loads(_unpacked(paths[-1]))["traceEvents"]
     mark = next((event for event in events if event.get("name") == CLOCK), None)
     if mark is None:
         return ()

@@ -1,4 +1,4 @@
-"""Has steps of a running job recorded, and waits for what its workers send in."""
+"""Orders recordings of a running job's steps, and waits for those of its workers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from trainband.errors import DeadlineExceeded, TrainbandError
 from trainband.monitor.trace import Event, trace_of
 from trainband.runtime import SYSTEM, Clock
 from trainband.runtime.step_recording import LONGEST_S, StepRecording
-from trainband.wire.recording import RecordingOrder, Recordings
+from trainband.wire.messages.recording import RecordingOrder, Recordings
 
 LOOK_S = 0.5
 MOST_WAIT_S = LONGEST_S + 5.0
-"""A worker sends what it has with the heartbeat after its last step, or after `LONGEST_S`."""
+"""A worker sends its recording with the heartbeat after its last step, or after `LONGEST_S`."""
 
 
 class Asker(Protocol):
@@ -39,19 +39,18 @@ def record(
     most_s: float = MOST_WAIT_S,
     clock: Clock = SYSTEM.clock,
 ) -> Sequence[StepRecording]:
-    """Has the next steps of the workers recorded, and waits for the recordings.
+    """Records the next steps of the workers, and waits for the recordings.
 
     Args:
-      asker: asks a ps of the job.
       steps: of each worker.
-      heard: told how many recordings have come, and of how many.
-      stop: ends the wait early, with what has come.
-      most_s: seconds to wait; what has come by then is returned.
+      heard: called with the number of recordings received, and of those expected.
+      stop: ends the wait early, with those received.
+      most_s: seconds to wait; those received by then are returned.
       clock: monotonic.
 
     Raises:
-      PeerError: no ps answers, or nobody trains.
-      DeadlineExceeded: not one worker has sent its steps.
+      PeerError: no ps answers, or no worker is training.
+      DeadlineExceeded: no worker has sent its steps.
     """
     stop = stop or threading.Event()
     order = asker.record_steps(steps)
@@ -60,7 +59,7 @@ def record(
     while clock() < deadline and not stop.wait(LOOK_S):
         found = asker.recordings()
         if found.order is None or found.order.order != order.order:
-            break  # the ps has been started again, or others have ordered anew
+            break  # the ps has restarted, or another order has replaced this one
         recordings = found.recordings
         if heard is not None:
             heard(len(recordings), len(order.workers))
@@ -68,31 +67,31 @@ def record(
             break
     if not recordings:
         raise DeadlineExceeded(
-            f"none of {', '.join(order.workers[:8])}{' …' if len(order.workers) > 8 else ''} has sent its steps: each "
-            f"does so within a heartbeat after them, or after {LONGEST_S:g} s. See whether the workers train."
+            f"none of {', '.join(order.workers[:8])}{' …' if len(order.workers) > 8 else ''} has sent its steps; each "
+            f"does so within a heartbeat after them, or {LONGEST_S:g} s. Check whether the workers train."
         )
     return recordings
 
 
 class RecorderState(Struct, frozen=True):
-    """What the page shows of a recording."""
+    """State of a recording, as shown by the page."""
 
     state: Literal["none", "recording", "done", "failed"] = "none"
     number: int = 0
-    """Of the recordings of this page's server."""
+    """Counts the recordings of this page's server."""
     steps: int = 0
     came: int = 0
     workers: int = 0
     error: str = ""
     at: float = 0.0
-    """When it was ordered, in seconds since 1970."""
+    """Time of the order, in seconds since 1970."""
 
 
 class PageRecorder:
-    """Records steps for the page, one recording at a time, in a thread of its own; the last one is kept.
+    """Records steps for the page, one recording at a time, in its own thread; the last one is kept.
 
     Args:
-      connect: makes what asks a ps of the job. It may raise `TrainbandError`.
+      connect: returns a connection to a ps of the job. It may raise `TrainbandError`.
       clock: seconds since 1970.
     """
 
@@ -103,12 +102,12 @@ class PageRecorder:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.state = RecorderState()
-        """A frozen picture; replaced as a whole."""
+        """Frozen; replaced as a whole."""
         self.trace: Event | None = None
-        """Of the last recording that has succeeded."""
+        """Of the last successful recording."""
 
     def start(self, steps: int) -> RecorderState:
-        """Begins a recording; where one is under way, that one is meant."""
+        """Begins a recording, unless one is running; returns its state."""
         with self._lock:
             if self.state.state == "recording":
                 return self.state
@@ -118,7 +117,7 @@ class PageRecorder:
             return self.state
 
     def close(self) -> None:
-        """Waits no more."""
+        """Stops waiting."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -135,7 +134,7 @@ class PageRecorder:
             self._become("done")
         except TrainbandError as exc:
             self._become("failed", str(exc))
-        except Exception as exc:  # an error of ours: the page says so, and does not wait for ever
+        except Exception as exc:  # a bug of this page: shown, rather than leaving viewers waiting
             self._become("failed", f"{type(exc).__name__}: {exc}")
             raise
 

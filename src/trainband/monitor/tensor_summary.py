@@ -10,18 +10,18 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from trainband.checkpoint.snapshot import Checkpoint
+from trainband.checkpoint.reader import Checkpoint
 from trainband.errors import CheckpointError
 
 BINS = 40
 MOST_ELEMENTS = 8 << 20
-"""That are in memory at a time, as float64: 64 MiB."""
+"""Elements in memory at a time, as float64: 64 MiB."""
 PREFIX = "params/"
-"""Of the names of params in a checkpoint."""
+"""Prefix of the names of params in a checkpoint."""
 
 
 class TensorSummary(Struct, frozen=True):
-    """What the values of a variable are like."""
+    """Summary of the values of a variable."""
 
     name: str
     global_step: int
@@ -30,7 +30,7 @@ class TensorSummary(Struct, frozen=True):
     finite: int
     zeros: int
     minimum: float | None
-    """Of the finite ones, as is what follows; `None` where there is none."""
+    """Of the finite values, as are the fields below; `None` without any."""
     maximum: float | None
     mean: float | None
     deviation: float | None
@@ -38,18 +38,18 @@ class TensorSummary(Struct, frozen=True):
     norm: float | None
     """The Euclidean norm."""
     counts: tuple[int, ...]
-    """Of `BINS` bins of equal width from the minimum to the maximum."""
+    """Of `BINS` bins of equal width from minimum to maximum."""
 
 
 def summarise(checkpoint: Checkpoint, name: str) -> TensorSummary:
-    """Reads a variable out of a checkpoint, in pieces, and tells what its values are like.
+    """Reads a variable from a checkpoint, in pieces, and summarises its values.
 
     Args:
-      checkpoint: which.
-      name: of the variable, as the status has it.
+      checkpoint: the checkpoint.
+      name: of the variable, as in the status.
 
     Raises:
-      CheckpointError: it has no such variable, or not one of numbers; or the file system refuses.
+      CheckpointError: it has no such variable, the variable is not numeric, or the file system refuses.
     """
     whole = checkpoint.manifest.tensors.get(PREFIX + name)
     if whole is None:
@@ -72,7 +72,7 @@ def summarise(checkpoint: Checkpoint, name: str) -> TensorSummary:
 
 
 def summary_of(name: str, global_step: int, pieces: Callable[[], Iterator[NDArray[Any]]]) -> TensorSummary:
-    """The summary of values that come in pieces, which are asked for twice."""
+    """Returns the summary of values that come in pieces; `pieces` is called twice."""
     elements = finite = zeros = 0
     total = squares = 0.0
     low, high = math.inf, -math.inf

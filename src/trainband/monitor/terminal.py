@@ -1,4 +1,4 @@
-"""What `trainband top` shows: a feed as one screen of a terminal, and what keys do to it. Pure."""
+"""Screen of `trainband top`: a feed on one terminal screen, and its keys. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trainband.monitor.feed import Feed
+from trainband.job.statistics import WorkerStatus
+from trainband.monitor.live_feed import LiveFeed
 from trainband.monitor.snapshot import JobSnapshot, PsView
 from trainband.monitor.timeline import Event
-from trainband.ps.statistics import WorkerStatus
 from trainband.runtime.formatting import duration, printable, rate, size
 
 Tab = Literal["workers", "servers", "events"]
@@ -50,20 +50,20 @@ SORTS: Mapping[str, Callable[[WorkerStatus], tuple[object, ...]]] = {
     "memory": lambda worker: (-worker.memory_bytes, *_numbered(worker.task)),
     "state": lambda worker: (worker.presence == "live" and not worker.stalled_s, *_numbered(worker.task)),
 }
-"""By what workers can be sorted; where not by name, what stands out comes first."""
+"""Sort orders of workers; except by name, exceptional values come first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """What somebody has chosen to see.
+    """State of the user's choices.
 
     Attributes:
-      tab: which list.
+      tab: the list shown.
       sort: a key of `SORTS`.
-      backwards: whether that order is turned around.
-      top: the first row of the list that is seen.
-      words: only workers with this text in their row; while `typing`, it is being written.
-      over: whether to end.
+      backwards: whether that order is reversed.
+      top: the first visible row of the list.
+      words: only workers with this text in their row; while `typing`, it is being edited.
+      over: whether to quit.
     """
 
     tab: Tab = "workers"
@@ -76,13 +76,12 @@ class View:
 
 
 def pressed(view: View, key: str, *, page: int, rows: int) -> View:
-    """The view after a key.
+    """Returns the view after a key press.
 
     Args:
       key: a character, or `up`, `down`, `left`, `right`, `pageup`, `pagedown`, `home`, `end`, `tab`, `escape`,
         `enter`, `backspace`.
-      page: rows of the list that are seen at once.
-      rows: that it has.
+      page: visible rows of the list.
     """
     if view.typing:
         return _typed(view, key)
@@ -129,8 +128,8 @@ class Screen:
 
     Attributes:
       picture: for rich.
-      page: rows of the list that are seen.
-      rows: that it has.
+      page: visible rows of the list.
+      rows: all its rows.
     """
 
     picture: RenderableType
@@ -138,8 +137,8 @@ class Screen:
     rows: int
 
 
-def screen(feed: Feed, view: View, width: int, height: int) -> Screen:
-    """The picture of a feed, as many lines high as the terminal.
+def screen(feed: LiveFeed, view: View, width: int, height: int) -> Screen:
+    """Draws a feed, as many lines high as the terminal.
 
     Args:
       width, height: of the terminal, in characters.
@@ -173,7 +172,7 @@ def screen(feed: Feed, view: View, width: int, height: int) -> Screen:
 
 
 def sorted_workers(job: JobSnapshot, view: View) -> list[WorkerStatus]:
-    """The workers that a view shows, in its order."""
+    """Returns the workers that a view shows, in its order."""
     words = view.words.lower()
 
     def matches(worker: WorkerStatus) -> bool:
@@ -185,7 +184,7 @@ def sorted_workers(job: JobSnapshot, view: View) -> list[WorkerStatus]:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The newest values as blocks of eight heights, the highest for the largest of them."""
+    """Draws the newest values as blocks of eight heights, scaled to the largest."""
     newest = values[-width:]
     top = max(newest, default=0.0)
     blocks = "".join(_BLOCKS[min(7, int(value / top * 7.99))] if top > 0 else _BLOCKS[0] for value in newest)
@@ -193,7 +192,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def bar(share: float, text: str, width: int, style: str = "green") -> Text:
-    """A bar as htop draws it: `[|||||      57%]`."""
+    """Draws a bar like htop's: `[|||||      57%]`."""
     inner = max(len(text) + 1, width - 2)
     filled = round(min(1.0, max(0.0, share)) * inner)
     line = ("|" * filled).ljust(inner)[: inner - len(text)] + text
@@ -208,7 +207,7 @@ def _head(job: JobSnapshot, width: int) -> list[Text]:
     up = sum(view.up for view in job.ps)
     first = Text(" trainband ", style="bold reverse", no_wrap=True, overflow="ellipsis")
     first.append(f" {printable(job.source)}  ", style="not bold not reverse")
-    first.append(job.state, style=f"not reverse {_STYLES.get(job.state, 'bold')}")
+    first.append("starting" if job.is_starting else job.state, style=f"not reverse {_STYLES.get(job.state, 'bold')}")
     if job.state in ("waiting", "unreachable"):
         first.append(f" for {job.at - job.since:,.0f} s: {printable(job.reason)}", style="not bold not reverse yellow")
     elif job.rule_text:
@@ -218,14 +217,17 @@ def _head(job: JobSnapshot, width: int) -> list[Text]:
     half = max(20, width // 2 - 12)
     share = job.global_step / job.last_step if job.last_step else 0.0
     steps = f"{job.global_step:,}" + (f"/{job.last_step:,} {share:.0%}" if job.last_step else "")
-    lines = [first, _pair("steps", bar(share, steps, half), f"{rate(job.rate)} steps/s")]
+    pace = f"{rate(job.rate)} steps/s"
+    if job.is_starting:
+        pace = "compiling the first step" if job.workers else "no worker yet"
+    lines = [first, _pair("steps", bar(share, steps, half), pace)]
     style = "green" if live == known else "yellow"
     lines.append(_pair("workers", bar(live / known if known else 0.0, f"{live}/{known}", half, style), _loss(job)))
     if job.ps:
         style = "green" if up == len(job.ps) else "red"
         flow = f"in {size(round(job.bytes_in_rate))}/s  out {size(round(job.bytes_out_rate))}/s"
         lines.append(_pair("ps", bar(up / len(job.ps), f"{up}/{len(job.ps)}", half, style), flow))
-    left = f"{duration(job.left_s)} left" if job.left_s is not None else "time left not known"
+    left = f"{duration(job.left_s)} left" if job.left_s is not None else "time left unknown"
     checkpoint = f"  {job.checkpoint}" if job.checkpoint is not None else ""
     stale = f"staleness median {job.staleness_median:g}, p99 {job.staleness_p99:g}, largest {job.staleness_max}"
     lines.append(Text(f" {left}  {stale}{checkpoint}", style="dim", no_wrap=True, overflow="ellipsis"))
@@ -239,7 +241,7 @@ def _pair(name: str, drawn: Text, text: str) -> Text:
 
 
 def _loss(job: JobSnapshot) -> str:
-    loss = "loss not known yet" if job.loss is None else f"loss {job.loss:.4f}"
+    loss = "loss not yet known" if job.loss is None else f"loss {job.loss:.4f}"
     learning_rate = "" if job.learning_rate is None else f"  learning rate {job.learning_rate:.4g}"
     return f"{rate(job.examples_rate)} examples/s  {loss}{learning_rate}"
 
@@ -257,11 +259,11 @@ def _tabs(job: JobSnapshot, view: View, where: str) -> Text:
 
 
 def _foot(view: View, width: int) -> Text:
-    order = f"{view.sort}{' backwards' if view.backwards else ''}"
+    order = f"{view.sort}{' reversed' if view.backwards else ''}"
     keys = [
         ("q", "quit"),
         ("←→", f"sort: {order}"),
-        ("r", "turn around"),
+        ("r", "reverse"),
         ("↑↓", "scroll"),
         ("/", "filter"),
         ("Tab", "next"),
@@ -274,7 +276,7 @@ def _foot(view: View, width: int) -> Text:
 
 
 def _table(*columns: str, least: int = 0) -> Table:
-    """A table of these columns; those that begin with `>` are aligned to the right."""
+    """Makes a table of these columns; those that begin with `>` are aligned to the right."""
     table = Table(box=None, pad_edge=True, padding=(0, 1, 0, 0), header_style="bold reverse", expand=True)
     for column in columns:
         right = column.startswith(">")

@@ -1,4 +1,4 @@
-"""The timeline: what has happened in a job, as seen in the differences of consecutive snapshots. Pure."""
+"""The timeline: events of a job, derived from the differences of consecutive snapshots. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from trainband.monitor.snapshot import JobSnapshot, Severity
 from trainband.runtime.formatting import size
-from trainband.wire.replication import NOBODY
+from trainband.wire.messages.replication import NOBODY
 
 
 class Event(Struct, frozen=True):
@@ -26,11 +26,11 @@ class Event(Struct, frozen=True):
     text: str
     """A sentence."""
     step: int = 0
-    """The global step by then."""
+    """The global step then."""
 
 
 _PRESENCE: dict[str, tuple[str, Severity, str]] = {
-    "lost": ("lost", "error", "{} is lost: its process died or is cut off."),
+    "lost": ("lost", "error", "{} is lost: its process died or is unreachable."),
     "left": ("left", "info", "{} left the job."),
     "failed": ("failed", "error", "{} failed: {}"),
     "preempted": ("preempted", "warning", "{} was asked to end and left."),
@@ -38,21 +38,21 @@ _PRESENCE: dict[str, tuple[str, Severity, str]] = {
 
 
 MOST_AT_ONCE = 10
-"""Workers to which the same happens within one look and that are told of one by one. A job of 1,000 workers would
-otherwise fill half of what is remembered when it begins, and again when it ends."""
+"""Workers that are listed one by one if the same happens to them within one look. A job of 1,000 workers would
+otherwise fill half of the remembered events when it begins, and again when it ends."""
 _TOGETHER = {
     "joined": "joined",
     "left": "left the job",
-    "lost": "are lost: their processes died or are cut off",
+    "lost": "are lost: their processes died or are unreachable",
     "preempted": "were asked to end and left",
     "returned": "are back",
-    "stuck": "live, but push nothing",
+    "stuck": "are alive but push nothing",
     "moving": "push again",
 }
 
 
 def events_between(before: JobSnapshot, after: JobSnapshot) -> tuple[Event, ...]:
-    """What has happened from one snapshot to the next, in the order of their consequence: job, ps, shards, workers."""
+    """Returns the events between two snapshots, in causal order: job, ps, shards, workers."""
     return tuple(
         Event(after.at, kind, severity, task, text, after.global_step)
         for of in (_of_job, _of_ps, _of_shards, _of_workers, _of_checkpoint)
@@ -76,26 +76,26 @@ def _of_job(before: JobSnapshot, after: JobSnapshot) -> Iterator[Told]:
                 "unreachable",
                 "error",
                 "",
-                "No ps of the job answers any more: it has ended, or they have all died or are cut off.",
+                "No ps of the job answers: it has ended, or all have died or are unreachable.",
             )
     if before.state != "waiting" and after.state == "running" and after.initialised:
         if after.global_step < before.global_step:
-            text = f"The training resumed from global step {after.global_step:,}, after {before.global_step:,}."
+            text = f"The training went back from global step {before.global_step:,} to {after.global_step:,}."
             yield "restored", "warning", "", text
         if before.chief and after.chief and before.chief != after.chief:
-            yield "chief", "info", after.chief, f"{after.chief} has the chief's duties now, after {before.chief}."
+            yield "chief", "info", after.chief, f"{after.chief} is now the chief, after {before.chief}."
 
 
 def _of_ps(before: JobSnapshot, after: JobSnapshot) -> Iterator[Told]:
     if after.state == "ended":
-        return  # that they fall silent is no news
+        return  # their silence is expected
     earlier = {view.task: view for view in before.ps}
     for view in after.ps:
         old = earlier.get(view.task)
         if old is None:
             continue
         if old.up and not view.up:
-            yield "silent", "error", view.task, f"{view.task} does not answer any more."
+            yield "silent", "error", view.task, f"{view.task} no longer answers."
         elif view.up and old.incarnation and old.incarnation != view.incarnation:
             yield "restarted", "warning", view.task, f"{view.task} was restarted."
         elif view.up and not old.up:
@@ -118,7 +118,7 @@ def _of_shards(before: JobSnapshot, after: JobSnapshot) -> Iterator[Told]:
 
 
 def _holders(job: JobSnapshot) -> dict[int, tuple[int, int, int]]:
-    """By shard: the latest term that any ps knows of, and who is primary and standby in it."""
+    """Returns by shard the latest term known to any ps, with its primary and standby."""
     held: dict[int, tuple[int, int, int]] = {}
     for view in job.ps:
         for replica in view.replicas:
@@ -128,7 +128,7 @@ def _holders(job: JobSnapshot) -> dict[int, tuple[int, int, int]]:
 
 
 def _of_workers(before: JobSnapshot, after: JobSnapshot) -> Iterator[Told]:
-    """One event for each worker; where the same happens to many at once, one for all of them."""
+    """Yields one event per worker; if the same happens to many at once, one for all of them."""
     by_kind: dict[str, list[Told]] = {}
     for told in _of_each_worker(before, after):
         by_kind.setdefault(told[0], []).append(told)
@@ -154,7 +154,7 @@ def _of_each_worker(before: JobSnapshot, after: JobSnapshot) -> Iterator[Told]:
             if old.presence != "live" or (old.host, old.pid) != process:
                 yield "returned", "good", name, f"{name} is back."
             elif worker.stalled_s and not old.stalled_s:
-                yield "stuck", "warning", name, f"{name} lives, but pushes nothing."
+                yield "stuck", "warning", name, f"{name} is alive but pushes nothing."
             elif old.stalled_s and not worker.stalled_s:
                 yield "moving", "good", name, f"{name} pushes again."
         elif old.presence != worker.presence and worker.presence in _PRESENCE:

@@ -1,4 +1,4 @@
-"""A trace of some steps of a whole job, as Perfetto and chrome://tracing read it.
+"""A trace of some steps of a whole job, for Perfetto and chrome://tracing.
 
 The format is the "Trace Event Format" of Chrome: a JSON object with `traceEvents`, times in microseconds.
 """
@@ -19,25 +19,24 @@ from trainband.runtime.step_recording import PushTimes, StepRecording
 Event = dict[str, Any]
 
 NAMES = {"data": "wait for data", "compute": "compute", "send": "encode and send", "wait": "wait for ps"}
-"""Of the spans of a worker, as they are shown."""
+"""Names of a worker's spans, as shown."""
 
 
 def trace_of(recordings: Sequence[StepRecording], jax_events: Mapping[str, Sequence[Event]] | None = None) -> Event:
-    """All recordings on one clock.
+    """Returns all recordings on one clock.
 
-    There is a process for each worker with a thread for its steps, one for each ps with a thread for its updates and
-    one for the pushes of each worker, and one for the network with a thread for each direction between two tasks.
+    Each worker is a process with a thread for its steps; each ps, one with a thread for its updates and one for the
+    pushes of each worker; the network, one with a thread for each direction between two tasks.
 
     Args:
-      recordings: one of each worker.
-      jax_events: by task, what JAX's profiler has seen there: complete events whose `ts` are microseconds of the
-        clock of the task.
+      jax_events: by task, the events of JAX's profiler: complete events whose `ts` are microseconds of the task's
+        clock.
     """
     return _Trace(recordings, jax_events or {}).made()
 
 
 def write_trace(path: Path, trace: Event) -> None:
-    """Writes a trace, compressed as Perfetto reads it."""
+    """Writes a trace, compressed; Perfetto reads it."""
     write_durably(path, gzip.compress(msgspec.json.encode(trace), 6, mtime=0))
 
 
@@ -98,14 +97,7 @@ class _Trace:
         begin, received = self._at(worker, push.begin), self._at(worker, push.received)
         came, taken, began, ended, answered, sent = (
             self._at(ps, moment)
-            for moment in (
-                moments.came,
-                moments.taken,
-                moments.began,
-                moments.ended,
-                moments.answered,
-                moments.sent,
-            )
+            for moment in (moments.came, moments.taken, moments.began, moments.ended, moments.answered, moments.sent)
         )
         pushes = f"pushes of {worker}"
         self._add("network", f"{worker} → {ps}", "gradient", begin, came, bytes=push.nbytes)
@@ -114,7 +106,7 @@ class _Trace:
         if moments.began and moments.began >= moments.taken:
             self._add(ps, pushes, "rule: wait for the update", taken, began)
             self._add(ps, pushes, "update", began, ended)
-            self._add(ps, pushes, "rule: let the worker go on", ended, answered)
+            self._add(ps, pushes, "rule: release the worker", ended, answered)
         else:
             self._add(ps, pushes, "rule", taken, answered)
         self._add(ps, pushes, "standby and params", answered, sent)
@@ -149,7 +141,7 @@ class _Trace:
         return self._threads.setdefault((process, thread), (pid, len(self._threads) + 1))
 
     def _names(self) -> list[Event]:
-        """The metadata: workers first, then the network, then the ps."""
+        """Returns the metadata: workers first, then the network, then the ps."""
         events: list[Event] = []
         for rank, process in enumerate(sorted(self._processes, key=_order)):
             pid = self._processes[process]
@@ -173,7 +165,7 @@ def _microseconds(shift: Shift) -> float | None:
 
 
 def _thread_order(item: tuple[tuple[str, str], tuple[int, int]]) -> tuple[bool, tuple[tuple[int, str, int], ...]]:
-    """What is of the task itself before what is of one task for another."""
+    """Sorts a task's own threads before those for other tasks."""
     words = item[0][1].split()
     return "JAX:" in words, tuple(_order(word) for word in words if ":" in word)
 

@@ -1,1 +1,1 @@
-"""The parameter server: where variables live, how pushes become updates, and both ends of the exchange."""
+"""The parameter server: its shards of the variables, the update rules, and both ends of the exchange."""

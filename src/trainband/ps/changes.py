@@ -1,7 +1,7 @@
-"""Changes: what a reader lacks of a shard's blocks when it has those of an earlier version.
+"""Changes: the rows of a shard's blocks that a reader with an earlier version lacks.
 
-Rows are compared by their bits, whatever the rule or the optimizer: a table of which a step touches few rows is sent as
-these rows, and a variable that nobody trains not at all.
+Rows are compared by their bits, whatever the rule or the optimizer: if a step touches few rows of a table, only these
+rows are sent, and an untrained variable is not sent at all.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 
 from trainband.errors import ProtocolError
 from trainband.model.layout import PACK_BYTES, ShardLayout
-from trainband.wire.following import WHOLE
+from trainband.wire.messages.following import WHOLE
 from trainband.wire.transport import Bytes
 
 SAMPLED_ROWS = 64
-"""Of a block, which are compared first: where half of them have changed, the rest is not looked at."""
+"""Rows of a block that are compared first: if more than half have changed, the rest is not compared."""
 CHUNK_BYTES = 4 << 20
-"""Of a block, compared at a time."""
+"""Bytes of a block compared at a time."""
 
 Changed = tuple[tuple[int, ...], list[NDArray[Any]]]
-"""See `trainband.wire.following.Values.changed`, and the body."""
+"""`trainband.wire.messages.following.Values.changed`, and the body."""
 
 
 def is_worth_comparing(layout: ShardLayout) -> bool:
-    """Whether a shard is large enough that sending less of it pays."""
+    """Whether a shard is so large that sending less of it pays."""
     return layout.nbytes >= PACK_BYTES
 
 
@@ -37,7 +37,7 @@ def everything(blocks: Sequence[NDArray[Any]]) -> Changed:
 
 
 def changes(layout: ShardLayout, old: Sequence[NDArray[Any]], new: Sequence[NDArray[Any]]) -> Changed:
-    """What makes `new` of `old`, the blocks of two versions of one shard."""
+    """The changes from `old` to `new`, the blocks of two versions of one shard."""
     counts: list[int] = []
     body: list[NDArray[Any]] = []
     for rows, before, after in zip(_rows(layout), old, new, strict=True):
@@ -55,10 +55,10 @@ def changes(layout: ShardLayout, old: Sequence[NDArray[Any]], new: Sequence[NDAr
 def applied(
     layout: ShardLayout, held: Sequence[NDArray[Any]], changed: Sequence[int], body: Sequence[Bytes], sender: str
 ) -> tuple[NDArray[Any], ...]:
-    """The blocks after a change. Those that have not changed are the same objects; others are in memory of their own.
+    """The blocks after a change. Unchanged ones are the same objects; others are in their own memory.
 
     Args:
-      held: the blocks before; none, where there are none yet.
+      held: the blocks before; empty if there are none yet.
       body: borrowed.
       sender: for messages.
 
@@ -99,7 +99,7 @@ def applied(
 
 
 def _rows(layout: ShardLayout) -> list[int]:
-    """Of each block: the rows of the one slice that it is, or 1."""
+    """For each block: the number of rows if it is a single slice, else 1."""
     found = []
     for block in layout.blocks:
         shape = layout.slices[block.members[0]].shape
@@ -109,7 +109,7 @@ def _rows(layout: ShardLayout) -> list[int]:
 
 
 def _by_rows(block: NDArray[Any], rows: int) -> NDArray[Any]:
-    """A block as the bits of its rows: a view."""
+    """A view of a block as the bits of its rows."""
     raw = block.reshape(-1).view(np.uint8)
     width = raw.nbytes // rows
     for word in (np.uint64, np.uint32, np.uint16):
@@ -119,7 +119,7 @@ def _by_rows(block: NDArray[Any], rows: int) -> NDArray[Any]:
 
 
 def _changed_rows(old: NDArray[Any], new: NDArray[Any]) -> NDArray[np.uint32] | None:
-    """The numbers of the rows that differ; `None` where so many do that all of the block is sent."""
+    """The numbers of the rows that differ; `None` if the whole block is sent, as sending them saves little."""
     rows, width = len(new), new.shape[1] * new.itemsize
     sample = np.unique(np.linspace(0, rows - 1, SAMPLED_ROWS, dtype=np.int64))
     if (old[sample] != new[sample]).any(axis=1).mean() > 0.5:

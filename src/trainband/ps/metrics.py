@@ -1,84 +1,56 @@
-"""What a ps tells Prometheus of itself and, through its workers, of the job: its status as families of samples.
+"""A ps's metrics for Prometheus, of itself and of its workers: its status as families of samples.
 
-Rates are left to whoever reads, as is the custom: `rate(trainband_ps_updates_total[1m])`. Labels name only tasks and
-shards, so there are a few dozen samples for each ps, and about ten for each worker at each ps. No label holds a text
+Rates are left to the reader, as is the custom: `rate(trainband_ps_updates_total[1m])`. Labels name only tasks and
+shards, so there are a few dozen samples for each ps, and about ten for each worker at each ps. No label holds text
 that changes, such as why a worker has failed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
-from trainband.ps.statistics import PsStatus, WorkerStatus
-from trainband.runtime.exposition import Family
-from trainband.wire.messages import UNLIMITED
-from trainband.wire.replication import NOBODY, ReplicaState
-
-
-class _Families:
-    """Families by name, in the order in which they were first named."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, Family] = {}
-
-    def counter(self, name: str, text: str, value: float, *labels: tuple[str, str]) -> None:
-        self._add("counter", name, text, value, labels)
-
-    def gauge(self, name: str, text: str, value: float | None, *labels: tuple[str, str]) -> None:
-        self._add("gauge", name, text, value, labels)
-
-    def _add(
-        self,
-        kind: Literal["counter", "gauge"],
-        name: str,
-        text: str,
-        value: float | None,
-        labels: tuple[tuple[str, str], ...],
-    ) -> None:
-        family = self.found.get(name)
-        if family is None:
-            family = self.found[name] = Family(kind, name, text)
-        family.add(value, *labels)
+from trainband.job.statistics import PsStatus, WorkerStatus
+from trainband.runtime.exposition import Families
+from trainband.wire.messages.calls import UNLIMITED
+from trainband.wire.messages.replication import NOBODY, ReplicaState
 
 
-def ps_families(statuses: Iterable[PsStatus], *, workers_of: str | None = None) -> list[Family]:
-    """The statuses of one ps, or of several at the same time, each sample with the label `task` that names its ps.
+def ps_families(statuses: Iterable[PsStatus], *, workers_of: str | None = None) -> Families:
+    """The statuses of one or several ps; each sample's label `task` names its ps.
 
     Args:
-      statuses: of the ps.
-      workers_of: the one ps whose view of the workers is told; that of each when `None`.
+      workers_of: the one ps whose view of the workers is included; `None` for that of each.
     """
-    families = _Families()
+    families = Families()
     for status in statuses:
         _add_ps(families, status)
         for replica in status.replicas:
             _add_replica(families, status, replica)
         for worker in status.workers if workers_of in (None, status.task) else ():
             _add_worker(families, status, worker)
-    return list(families.found.values())
+    return families
 
 
-def _add_ps(families: _Families, status: PsStatus) -> None:
+def _add_ps(families: Families, status: PsStatus) -> None:
     task = ("task", status.task)
     counter, gauge = families.counter, families.gauge
     rule = str(status.rule.get("name", ""))
     info = ("address", status.address), ("rule", rule), ("chief", status.chief)
     gauge("trainband_ps_info", "Where a ps listens, its update rule and the chief; always 1.", 1.0, task, *info)
-    gauge("trainband_ps_uptime_seconds", "For how long it has run.", status.uptime_s, task)
+    gauge("trainband_ps_uptime_seconds", "How long it has run.", status.uptime_s, task)
     gauge("trainband_ps_initialised", "Whether it has values.", float(status.initialised), task)
     gauge("trainband_ps_ended", "Whether its job has ended.", float(status.ended), task)
     counter("trainband_ps_updates_total", "Updates of its shard; of ps:0, the global step.", status.version, task)
     limited = 0 < status.last_version < UNLIMITED
     target = float(status.last_version) if limited else None
-    gauge("trainband_ps_target_updates", "Updates at which the training ends, if that is known.", target, task)
+    gauge("trainband_ps_target_updates", "Updates at which the training ends, if known.", target, task)
     text = "Examples whose gradients are in the updates."
     counter("trainband_ps_examples_applied_total", text, status.examples_applied, task)
     text = "Examples whose gradients came too late, or beyond the updates that were asked for."
     counter("trainband_ps_examples_dropped_total", text, status.examples_dropped, task)
     counter("trainband_ps_received_bytes_total", "Gradients received.", status.bytes_in, task)
     counter("trainband_ps_sent_bytes_total", "Params sent to workers.", status.bytes_out, task)
-    text = "What gradients of a narrower dtype have saved."
+    text = "Bytes saved by gradients of a narrower dtype."
     counter("trainband_ps_saved_bytes_total", text, status.bytes_saved, task)
     counter("trainband_ps_update_seconds_total", "Time spent on updates of its shard.", status.update_s, task)
     gauge("trainband_ps_shard_bytes", "Size of the variables that it holds.", status.shard_bytes, task)
@@ -86,7 +58,7 @@ def _add_ps(families: _Families, status: PsStatus) -> None:
     gauge("trainband_ps_resident_memory_bytes", text, status.memory_bytes or None, task)
     gauge("trainband_ps_variables", "Variables of the model, on all ps.", len(status.variables), task)
     gauge("trainband_ps_loss", "Mean of the latest losses of all workers.", status.loss, task)
-    text = "Learning rate of the last update, where the optimizer's state has it."
+    text = "Learning rate of the last update, if the optimizer's state has it."
     gauge("trainband_ps_learning_rate", text, status.learning_rate, task)
     text = "Staleness of the updates so far, in updates."
     for statistic, value in (
@@ -95,13 +67,13 @@ def _add_ps(families: _Families, status: PsStatus) -> None:
         ("max", float(status.staleness_max)),
     ):
         gauge("trainband_ps_staleness_updates", text, value, task, ("statistic", statistic))
-    text = "Workers for whose push an update waits."
+    text = "Workers that an update is waiting for."
     gauge("trainband_ps_awaited_workers", text, len(status.waiting_for), task)
     counts = {"live": 0, **{worker.presence: 0 for worker in status.workers}}
     for worker in status.workers:
         counts[worker.presence] += 1
     for presence, count in counts.items():
-        text = "Workers, by whether they are there."
+        text = "Workers by presence."
         gauge("trainband_ps_workers", text, count, task, ("presence", presence))
     checkpoint = status.checkpoint
     if checkpoint is not None:
@@ -111,21 +83,21 @@ def _add_ps(families: _Families, status: PsStatus) -> None:
         gauge("trainband_ps_checkpoint_duration_seconds", "How long it took.", checkpoint.seconds, task)
 
 
-def _add_replica(families: _Families, status: PsStatus, replica: ReplicaState) -> None:
+def _add_replica(families: Families, status: PsStatus, replica: ReplicaState) -> None:
     labels = ("task", status.task), ("shard", str(replica.shard))
     gauge = families.gauge
-    text = "Who this ps is to a shard: 1 for the role that it has."
+    text = "Role of this ps for a shard: 1 for the role that it has."
     for role in ("empty", "learner", "standby", "primary"):
         gauge("trainband_ps_replica_role", text, float(replica.role == role), *labels, ("role", role))
-    gauge("trainband_ps_replica_term", "The term that this ps knows of the shard.", replica.term.number, *labels)
+    gauge("trainband_ps_replica_term", "The shard's term, as this ps knows it.", replica.term.number, *labels)
     gauge("trainband_ps_replica_updates", "The version of this replica of the shard.", replica.version, *labels)
     if replica.role == "primary":
-        text = "Whether the shard that is held here has a standby on another ps."
+        text = "Whether the shard held here has a standby on another ps."
         gauge("trainband_ps_replica_has_standby", text, float(replica.term.standby != NOBODY), *labels)
-        gauge("trainband_ps_replica_lag_records", "Records not yet confirmed by it.", replica.behind, *labels)
+        gauge("trainband_ps_replica_lag_records", "Records not yet confirmed by the standby.", replica.behind, *labels)
 
 
-def _add_worker(families: _Families, status: PsStatus, worker: WorkerStatus) -> None:
+def _add_worker(families: Families, status: PsStatus, worker: WorkerStatus) -> None:
     labels = ("task", status.task), ("worker", worker.task)
     counter, gauge = families.counter, families.gauge
     process = ("host", worker.host), ("pid", str(worker.pid)), ("transport", worker.transport)
@@ -135,20 +107,20 @@ def _add_worker(families: _Families, status: PsStatus, worker: WorkerStatus) -> 
     gauge("trainband_ps_worker_failed", "Whether it has left with an error.", float(bool(worker.failure)), *labels)
     counter("trainband_ps_worker_pushes_total", "Gradients that it has pushed.", worker.pushes, *labels)
     counter("trainband_ps_worker_examples_total", "Examples that they were computed from.", worker.examples, *labels)
-    text = "Gradients that were not finite, and refused."
+    text = "Gradients refused because they were not finite."
     counter("trainband_ps_worker_refused_pushes_total", text, worker.refused, *labels)
     counter("trainband_ps_worker_dropped_pushes_total", "Gradients that came too late.", worker.dropped, *labels)
     text = "Losses that were NaN or infinite."
     counter("trainband_ps_worker_nonfinite_losses_total", text, worker.non_finite_losses, *labels)
-    text = "Mean staleness of its updates, lately, in updates."
+    text = "Recent mean staleness of its updates, in updates."
     gauge("trainband_ps_worker_staleness_updates", text, worker.staleness, *labels)
     gauge("trainband_ps_worker_loss", "Its latest loss.", worker.loss, *labels)
-    gauge("trainband_ps_worker_silence_seconds", "Since its last heartbeat.", worker.heard_s, *labels)
-    text = "For how long it has pushed nothing though others wait for it; 0 where it is not stuck."
+    gauge("trainband_ps_worker_silence_seconds", "Time since its last heartbeat.", worker.heard_s, *labels)
+    text = "How long it has pushed nothing while others wait for it; 0 if it is not stuck."
     gauge("trainband_ps_worker_stalled_seconds", text, worker.stalled_s, *labels)
     text = "Resident memory of its process."
     gauge("trainband_ps_worker_resident_memory_bytes", text, worker.memory_bytes or None, *labels)
     used, limit = worker.device_memory_bytes, worker.device_memory_limit_bytes
     gauge("trainband_ps_worker_device_memory_bytes", "Memory in use on its devices.", used if limit else None, *labels)
-    text = "Memory of its devices that it can have."
+    text = "Memory of its devices that it may use."
     gauge("trainband_ps_worker_device_memory_limit_bytes", text, limit or None, *labels)

@@ -1,4 +1,4 @@
-"""What every floor may use of the machine: time, threads, and waiting."""
+"""The machine as every layer may use it: time, threads, and waiting."""
 
 from trainband.runtime.base import Clock as Clock
 from trainband.runtime.base import Condition as Condition

@@ -1,7 +1,7 @@
-"""The seam between trainband and the machine that it runs on: time, threads, and what they wait for each other with.
+"""The seam between trainband and the machine that it runs on: time, threads, and synchronization.
 
-Whatever has a thread of its own or waits takes a `Runtime` and nothing else from `threading` or `time`. So the same
-classes run as real threads (`runtime/system.py`) and as coroutines of a simulation that decides who goes next.
+Every class that has its own thread or waits uses a `Runtime` and nothing else from `threading` or `time`. So the same
+classes run as real threads (`runtime/system.py`) and as coroutines of a simulation that decides which runs next.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import Protocol
 
 Clock = Callable[[], float]
-"""Seconds from an arbitrary start, never going back: `time.monotonic` in production."""
+"""Seconds from an arbitrary start that never decrease: `time.monotonic` in production."""
 
 
 class Lock(Protocol):
-    """As `threading.Lock`, or `threading.RLock` where it is said to be recursive."""
+    """As `threading.Lock`, or `threading.RLock` if documented as recursive."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
 
@@ -68,7 +68,7 @@ class Thread(Protocol):
 
 
 class Runtime(Protocol):
-    """What a task gets from its machine."""
+    """The services of a machine that a task uses."""
 
     @property
     def host(self) -> str:
@@ -77,16 +77,14 @@ class Runtime(Protocol):
 
     @property
     def pid(self) -> int:
-        """The number of this process."""
+        """The id of this process."""
         ...
 
     def memory_bytes(self) -> int:
-        """Resident memory of this process; 0 where this machine doesn't say."""
+        """Resident memory of this process; 0 if unknown."""
         ...
 
-    def clock(self) -> float:
-        """See `Clock`."""
-        ...
+    def clock(self) -> float: ...
 
     def sleep(self, seconds: float) -> None: ...
 
@@ -95,17 +93,17 @@ class Runtime(Protocol):
     def recursive_lock(self) -> Lock: ...
 
     def condition(self, lock: Lock | None = None) -> Condition:
-        """Of this lock, which is not recursive, or of one of its own."""
+        """Returns a condition of this lock, which is not recursive, or of its own."""
         ...
 
     def event(self) -> Event: ...
 
     def thread(self, work: Callable[[], object], name: str) -> Thread:
-        """A thread that does this once it is started."""
+        """Returns a thread that does this once started."""
         ...
 
     def this_thread(self) -> int:
-        """Tells the thread that asks from all others."""
+        """Returns the identity of the calling thread."""
         ...
 
     def run_all(self, works: Sequence[Callable[[], object]], name: str) -> None:
@@ -113,29 +111,37 @@ class Runtime(Protocol):
         ...
 
     def started_at(self, pid: int) -> int | None:
-        """When a live process of this machine was started, in ticks of any clock; `None` if there is none."""
+        """When a live process of this machine was started, in ticks of any clock; `None` if it does not exist."""
         ...
 
     def token(self, nbytes: int = 8) -> str:
-        """Random, in hexadecimal digits: a name that nothing else has."""
+        """Returns random hexadecimal digits, as a unique name."""
         ...
 
     def at_exit(self, call: Callable[[], object]) -> None:
-        """Has this called when the process ends by itself."""
+        """Calls this when the process ends by itself."""
         ...
 
     def not_at_exit(self, call: Callable[[], object]) -> None:
-        """Takes `at_exit` back."""
+        """Undoes `at_exit`."""
+        ...
+
+    def exit_with(self, code: int, where: Callable[[BaseException], bool]) -> None:
+        """Sets the exit code of the process for an uncaught error for which `where` is true."""
+        ...
+
+    def exit_now(self, code: int) -> None:
+        """Ends the process immediately, from any thread."""
         ...
 
     def require_room(self, task: str, peers: int, why: str) -> None:
-        """Raises `ResourceExhausted` where a task cannot have what it needs to speak with so many others."""
+        """Raises `ResourceExhausted` if a task lacks the resources to talk to this many peers."""
         ...
 
     def sigterm_raises(self) -> AbstractContextManager[None]:
-        """Within, SIGTERM raises in the main thread, see `trainband.runtime.signals.sigterm_raises`."""
+        """Context in which SIGTERM raises in the main thread, see `trainband.runtime.signals.sigterm_raises`."""
         ...
 
     def on_request_to_end(self, note: Callable[[str], None], *, ctrl_c: bool = True) -> AbstractContextManager[None]:
-        """Within, the first SIGTERM or Ctrl-C calls `note`, see `trainband.runtime.signals.on_request_to_end`."""
+        """Context in which the first SIGTERM or Ctrl-C calls `note`, see `runtime.signals.on_request_to_end`."""
         ...

@@ -1,4 +1,4 @@
-"""The text format in which Prometheus reads metrics (version 0.0.4): families of samples, and how they are written.
+"""The text format in which Prometheus reads metrics (version 0.0.4): families of samples and their encoding.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/, and for names and units
 https://prometheus.io/docs/practices/naming/.
@@ -7,7 +7,7 @@ https://prometheus.io/docs/practices/naming/.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, Protocol, TypeAlias
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -19,22 +19,14 @@ Sample: TypeAlias = tuple[str, Labels, float]
 
 
 class Metric(Protocol):
-    """What `exposition` writes: a family of samples."""
+    """A family of samples that `exposition` writes."""
 
-    @property
-    def name(self) -> str:
-        """With its unit; that of a counter ends in `_total`."""
-        ...
-
-    @property
-    def description(self) -> str:
-        """For `# HELP`: a sentence."""
-        ...
-
-    @property
-    def kind(self) -> str:
-        """`counter`, `gauge` or `histogram`."""
-        ...
+    name: str
+    """With its unit; a counter's ends in `_total`."""
+    description: str
+    """For `# HELP`: a sentence."""
+    kind: str
+    """`counter`, `gauge` or `histogram`."""
 
     def samples(self) -> Iterable[Sample]:
         """Every line."""
@@ -42,13 +34,13 @@ class Metric(Protocol):
 
 
 class Family:
-    """A counter or gauge whose values are known.
+    """A counter or gauge.
 
     Args:
       kind: which of the two.
-      name: with its unit; that of a counter ends in `_total`.
+      name: with its unit; a counter's ends in `_total`.
       description: for `# HELP`.
-      values: by labels; more may follow with `add`.
+      values: by labels; more may follow with `set` and `add`.
     """
 
     def __init__(
@@ -58,33 +50,65 @@ class Family:
         description: str,
         values: Mapping[Labels, float] | None = None,
     ) -> None:
-        self.kind = kind
+        self.kind: str = kind
         self.name = name
         self.description = description
         self._values = dict(values or {})
 
-    def add(self, value: float | None, *labels: tuple[str, str]) -> None:
-        """Adds a sample; none where the value is `None`."""
+    def set(self, value: float | None, *labels: tuple[str, str]) -> None:
+        """Sets a sample; `None` leaves it out."""
         if value is not None:
             self._values[labels] = value
+
+    def add(self, amount: float, *labels: tuple[str, str]) -> None:
+        """Adds to a sample."""
+        self._values[labels] = self._values.get(labels, 0.0) + amount
+
+    def total(self) -> float:
+        """The sum of all samples."""
+        return sum(self._values.values())
 
     def samples(self) -> Iterable[Sample]:
         """Every line."""
         return ((self.name, labels, value) for labels, value in self._values.items())
 
 
-def exposition(metrics: Iterable[Metric], common: Labels = ()) -> str:
-    """What a scrape is answered with.
+class Families:
+    """Counters and gauges by name, in the order in which they were first named."""
 
-    Families without samples are left out. Those of the same name become one, as the format demands; of two samples with
-    the same labels, the later one counts.
+    def __init__(self) -> None:
+        self._found: dict[str, Family] = {}
+
+    def __iter__(self) -> Iterator[Family]:
+        return iter(self._found.values())
+
+    def counter(self, name: str, description: str, value: float | None, *labels: tuple[str, str]) -> None:
+        """Sets a sample of a counter; `None` leaves it out."""
+        self._family("counter", name, description).set(value, *labels)
+
+    def gauge(self, name: str, description: str, value: float | None, *labels: tuple[str, str]) -> None:
+        """Sets a sample of a gauge; `None` leaves it out."""
+        self._family("gauge", name, description).set(value, *labels)
+
+    def _family(self, kind: Literal["counter", "gauge"], name: str, description: str) -> Family:
+        found = self._found.get(name)
+        if found is None:
+            found = self._found[name] = Family(kind, name, description)
+        return found
+
+
+def exposition(metrics: Iterable[Metric], common: Labels = ()) -> str:
+    """Returns the answer to a scrape.
+
+    Families without samples are left out. Those with the same name are merged, as the format requires; of two samples
+    with the same labels, the later one counts.
 
     Args:
       metrics: in the order in which they appear.
       common: labels of every line.
 
     Raises:
-      ValueError: two metrics of one name are of different kinds.
+      ValueError: two metrics with one name have different kinds.
     """
     first: dict[str, Metric] = {}
     found: dict[str, dict[tuple[str, Labels], float]] = {}
@@ -97,7 +121,7 @@ def exposition(metrics: Iterable[Metric], common: Labels = ()) -> str:
             lines[name, labels] = value
     text: list[str] = []
     written: dict[Labels, str] = {}
-    """Of labels that many families share: those of a worker, say."""
+    """Of labels that many families share, for example a worker's."""
 
     def label_text(labels: Labels) -> str:
         found = written.get(labels)
@@ -118,9 +142,9 @@ def _help(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    r"""A label's value, in which only `\`, `"` and newlines are written otherwise.
+    r"""Returns a label's value with `\`, `"` and newlines escaped.
 
-    What no UTF-8 can hold, and NUL, at which Prometheus stops reading, become the replacement character.
+    Characters that UTF-8 cannot encode, and NUL, at which Prometheus stops reading, become the replacement character.
     """
     text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").replace("\0", "\ufffd")
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
@@ -128,7 +152,7 @@ def quoted(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """A sample's value."""
+    """Formats a sample's value."""
     value = float(value)
     if -1e15 < value < 1e15:
         return str(int(value)) if value.is_integer() else repr(value)

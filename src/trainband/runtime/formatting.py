@@ -1,43 +1,50 @@
-"""Text for people: the prefix of trainband's own lines, what strangers wrote, sizes, rates and durations."""
+"""Text for people: the prefix of trainband's own lines, untrusted text, sizes, rates and durations."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 
 LINE_PREFIX = "trainband: "
-"""Begins every line that trainband itself prints in a task."""
+"""Prefix of every line that trainband itself prints in a task."""
 
 WARNING_PREFIX = LINE_PREFIX + "WARNING"
 
+MOST_OF_A_LINE = 500
+"""Characters that are shown of another task's text by default."""
+
 CONTINUED = "    "
-"""Begins every line of what it says but the first."""
+"""Prefix of every line of a message after the first."""
 
 
-_INVISIBLE = re.compile(
-    "["
-    "\x00-\x1f\x7f-\x9f"  # control characters, with which a terminal is told to do something
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # directions, by which a text reads as another
-    "\u2028\u2029"  # ends of lines and paragraphs
-    "\ufeff\ufff9-\ufffb"  # marks within a text
-    "\ud800-\udfff"  # halves of characters, which no encoding has
-    "]"
+_UNPRINTED = (
+    r"\x00-\x1f\x7f-\x9f"  # control characters, which command a terminal
+    r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # directions, which make a text read as another
+    r"\u2028\u2029"  # ends of lines and paragraphs
+    # Zero-width characters, which make two texts look alike; except the two joiners, which words and emoji need.
+    r"\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2065\u206a-\u206f\u3164\uffa0"
+    r"\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff"  # annotation marks and tags
+    r"\ud800-\udfff"  # surrogates, which cannot be encoded
 )
+_INVISIBLE = re.compile(f"[{_UNPRINTED}]")
+
+PLAIN = f"[^{_UNPRINTED}]"
+"""A regular expression for one printable character, for the types of untrusted fields."""
 
 
 def printable(text: str, most: int | None = None, *, newline: str = "\\n") -> str:
-    r"""A text that a stranger may have written, as one that only prints: what would do anything else becomes visible.
+    r"""Makes an untrusted text safe to print: its control characters become visible.
 
-    An escape sequence in the name of a worker could otherwise clear the terminal of whoever looks at the log, or write
-    a line there that nobody said.
+    Otherwise, an escape sequence in the name of a worker could clear the reader's terminal or fake a line of the log.
 
     Args:
       text: any.
-      most: characters of it; what is longer is cut.
-      newline: what becomes of a newline.
+      most: characters to keep; longer texts are cut.
+      newline: the replacement of a newline.
 
     Returns:
-      the text with `\x1b`, `\u202e` and the like in it instead of these characters.
+      the text with such characters written as `\x1b`, `\u202e` and so on.
     """
     if most is not None and len(text) > most:
         text = f"{text[: most - 1]}…"
@@ -49,14 +56,26 @@ def printable(text: str, most: int | None = None, *, newline: str = "\\n") -> st
         if character == "\n":
             return newline
         code = ord(character)
-        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
     return _INVISIBLE.sub(visible, text)
 
 
+def one_line(text: str, most: int | None = None) -> str:
+    """Makes another task's text one printable line, so that it cannot look like lines of others.
+
+    Args:
+      text: any.
+      most: characters to keep; longer texts are cut.
+    """
+    if not text.isprintable():
+        text = " | ".join(line for line in map(str.strip, text.splitlines()) if line)
+    return printable(text, most)
+
+
 def printable_json(text: str) -> str:
-    """The same JSON, in which the characters that `printable` replaces stand as JSON's own escapes."""
-    return "\n".join(_INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", line) for line in text.split("\n"))
+    """Returns the same JSON with the characters that `printable` replaces written as JSON escapes."""
+    return "\n".join(_INVISIBLE.sub(lambda match: json.dumps(match[0])[1:-1], line) for line in text.split("\n"))
 
 
 def size(nbytes: int) -> str:

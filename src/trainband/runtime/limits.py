@@ -1,6 +1,6 @@
-"""Limits: how many descriptors and threads this machine gives to a process, and errors that say so where they run out.
+"""Limits of a process's descriptors and threads, and clear errors when they run out.
 
-Called where a task begins, never on import: a program that only looks at its data keeps its limits.
+Called when a task begins, never on import: a program that only inspects its data keeps its limits.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from contextlib import suppress
 from trainband.errors import ResourceExhausted
 
 MOST_DESCRIPTORS = 1 << 20
-"""What no task needs. Where the hard limit is without end, as in some containers, programs that a task starts would
-otherwise take minutes to close every descriptor that they might have."""
+"""More than any task needs. If the hard limit is unlimited, as in some containers, programs that a task starts would
+otherwise take minutes to close every possible descriptor."""
 
 BASE_DESCRIPTORS = 32
-"""Of a process that has loaded JAX and Arrow, and of what it has open for a moment: a dozen, measured, and as many
+"""For a process that has loaded JAX and Arrow, and for what it opens briefly: a dozen, measured, and as many
 again."""
 
 DESCRIPTORS_PER_PEER = 8
 """Of a ps for each worker and of a worker for each ps: two connections, the stream's socket, two doorbells, and the
-memory that is under way. Seven were measured over shared memory, two over the network."""
+memory in transit. Seven were measured over shared memory, two over the network."""
 
 BASE_THREADS = 16
 THREADS_PER_PEER = 2
 
 
 def raise_descriptor_limit() -> int:
-    """Raises the soft limit of open descriptors to the hard one; returns what it is then."""
+    """Raises the soft limit of open descriptors to the hard one; returns the new limit."""
     try:
         import resource
     except ImportError:  # not on this platform, which has no such limit
@@ -35,42 +35,42 @@ def raise_descriptor_limit() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(ValueError, OSError):  # macOS has yet another limit, and does not name it
+        with suppress(ValueError, OSError):  # macOS has another limit that it does not expose
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
     return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
 def require_descriptors(task: str, count: int, why: str) -> None:
-    """Raises the limit of open descriptors as far as it goes.
+    """Raises the limit of open descriptors as far as possible.
 
     Args:
-      task: who needs them.
+      task: the task that needs them.
       count: how many.
-      why: what for, as `for 64 workers`.
+      why: their purpose, such as `for 64 workers`.
 
     Raises:
-      ResourceExhausted: they are not enough even then.
+      ResourceExhausted: even then there are too few.
     """
     limit = raise_descriptor_limit()
     if limit < count:
         raise ResourceExhausted(
-            f"{task} needs about {count} open descriptors {why}, and may have {limit} at most: before it starts, raise "
+            f"{task} needs about {count} open descriptors {why}, but may have at most {limit}; before it starts, raise "
             f"the hard limit (ulimit -n {count} as root, LimitNOFILE= of a systemd unit, --ulimit nofile= of a "
             "container), or use fewer tasks."
         )
 
 
 def require_threads(task: str, count: int, why: str) -> None:
-    """Makes so many threads at the same time, which end at once: gRPC would abort the process for want of one.
+    """Starts `count` threads at once as a test and ends them: gRPC would abort the process if it lacked one.
 
     Args:
-      task: who needs them.
+      task: the task that needs them.
       count: how many.
-      why: what for, as `for 64 workers`.
+      why: their purpose, such as `for 64 workers`.
 
     Raises:
-      ResourceExhausted: they cannot be made.
+      ResourceExhausted: they cannot be started.
     """
     enough = threading.Event()
     made: list[threading.Thread] = []
@@ -81,7 +81,7 @@ def require_threads(task: str, count: int, why: str) -> None:
             made.append(thread)
     except ResourceExhausted:
         raise ResourceExhausted(
-            f"{task} needs about {count} threads {why}, and can have {len(made)}: {_ADVICE}, or use fewer tasks."
+            f"{task} needs about {count} threads {why}, but can have only {len(made)}; {_ADVICE}, or use fewer tasks."
         ) from None
     finally:
         enough.set()
@@ -93,7 +93,7 @@ def start_thread(thread: threading.Thread) -> None:
     """Starts a new thread.
 
     Raises:
-      ResourceExhausted: this process cannot have one more.
+      ResourceExhausted: this process cannot have another one.
     """
     try:
         thread.start()
@@ -102,14 +102,14 @@ def start_thread(thread: threading.Thread) -> None:
 
 
 def no_thread(name: str, exc: RuntimeError) -> ResourceExhausted:
-    """The error for a thread that could not be started."""
-    return ResourceExhausted(f"the thread {name} cannot be started ({exc}): {_ADVICE}.")
+    """Returns the error for a thread that could not be started."""
+    return ResourceExhausted(f"the thread {name} cannot be started ({exc}); {_ADVICE}.")
 
 
 def require(task: str, peers: int, why: str) -> None:
-    """Sees to it that a task can have what it needs to speak with so many others, see the two above."""
+    """Ensures that a task can have the descriptors and threads to talk to this many peers."""
     require_descriptors(task, BASE_DESCRIPTORS + DESCRIPTORS_PER_PEER * peers, why)
     require_threads(task, BASE_THREADS + THREADS_PER_PEER * peers, why)
 
 
-_ADVICE = "look at the limits of processes (ulimit -u), of memory (ulimit -v), and of the container (pids.max)"
+_ADVICE = "check the limits of processes (ulimit -u), of memory (ulimit -v), and of the container (pids.max)"

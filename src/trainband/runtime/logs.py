@@ -1,8 +1,8 @@
 """The log: records of modules below the logger `trainband`, each with the task that it is about.
 
-Nothing is printed of it unless a program configures Python's `logging`, or somebody asks for a level: then
-`log_to_stderr` prints it beside the console's words, which are records of the logger `trainband.console`. As JSON,
-these are among the records.
+Nothing is printed unless a program configures Python's `logging` or a level is requested: then `log_to_stderr` prints
+the records beside the console's lines, which are records of the logger `trainband.console`. As JSON, the log includes
+these.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from trainband.runtime.overrides import override
 
 ROOT = logging.getLogger("trainband")
 CONSOLE = logging.getLogger("trainband.console")
-"""The logger of what trainband says to people."""
+"""The logger of trainband's messages to people."""
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 
 NOBODY = "-"
 EVENT_PREFIX = '{"time": '
-"""Begins every event in JSON."""
+"""Prefix of every JSON event."""
 _FORMAT = "%(asctime)s.%(msecs)03d %(task)s %(levelname)s %(name)s: %(message)s"
 
 
 def task_logger(module: str, task: str) -> logging.LoggerAdapter[logging.Logger]:
-    """A module's logger, whose records have the attribute `task`.
+    """Returns a module's logger, whose records have the attribute `task`.
 
     Args:
       module: its `__name__`.
@@ -42,7 +42,7 @@ def task_logger(module: str, task: str) -> logging.LoggerAdapter[logging.Logger]
 
 
 class _PrintableFormatter(logging.Formatter):
-    """Control characters in messages and tracebacks become visible; what others wrote makes no line of its own."""
+    """Formatter that makes control characters visible, so that untrusted text cannot fake a line."""
 
     @override
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of the logging library
@@ -55,16 +55,16 @@ class _PrintableFormatter(logging.Formatter):
 
 
 Position = Callable[[], Mapping[str, int]]
-"""Tells where a job is: `global_step` and `term`, as far as this task knows. Called with any lock held: takes none."""
+"""Returns where a job is: `global_step` and `term`, as far as known. Must take no lock: callers may hold any."""
 
 _positions: list[Position] = []
 
 
 def note_position(position: Position) -> Callable[[], None]:
-    """Has events in JSON say where the job is; returns what ends that, which may be called twice.
+    """Adds the job's position to JSON events; returns an idempotent function that undoes it.
 
     Args:
-      position: of one part of this process; where there are several, the latest counts.
+      position: of one part of this process; the latest of several counts.
     """
     _positions.append(position)
 
@@ -76,14 +76,14 @@ def note_position(position: Position) -> Callable[[], None]:
 
 
 def event(*, when: float, level: str, logger: str, message: str, task: str, **more: Any) -> str:
-    """One event as a line of JSON, in which every character is ASCII.
+    """Returns one event as a line of ASCII JSON.
 
     Args:
       when: seconds since 1970.
       level: one of `LEVELS`.
-      logger: who says it, such as `trainband.console`.
-      message: what.
-      task: whom it is about; left out where it is `NOBODY`.
+      logger: its source, such as `trainband.console`.
+      message: the text.
+      task: its subject; left out if it is the default of `log_to_stderr`.
       more: further fields.
     """
     stamp = datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -114,17 +114,17 @@ class _JsonFormatter(logging.Formatter):
 
 
 class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic in its stubs alone
-    """Writes the log to stderr: as text without what the console prints anyway, as JSON with it.
+    """Handler that writes the log to stderr: as text without the console's lines, as JSON with them.
 
     Args:
-      task: stands in records that name none.
+      task: for records that name none.
       form: one of `FORMATS`.
     """
 
     def __init__(self, task: str = NOBODY, form: str = "text") -> None:
         super().__init__(sys.stderr)
         self.takes_console = form == "json"
-        """Whether what is said to people is among the records."""
+        """Whether the records include messages to people."""
         if form == "json":
             self.setFormatter(_JsonFormatter(task))
         else:
@@ -136,7 +136,7 @@ def log_to_stderr(level: str, task: str = NOBODY, form: str = "text") -> None:
     """Prints records of at least this level to stderr, with the time and the task. A second call replaces the first.
 
     Args:
-      level: one of `LEVELS`. What is said to people is printed at any.
+      level: one of `LEVELS`. Messages to people are printed at any level.
       task: of this process.
       form: one of `FORMATS`. As JSON, the exception that ends this process is a record, too.
     """
@@ -144,14 +144,14 @@ def log_to_stderr(level: str, task: str = NOBODY, form: str = "text") -> None:
         ROOT.removeHandler(handler)
     ROOT.addHandler(LogHandler(task, form))
     ROOT.setLevel(level.upper())
-    ROOT.propagate = False  # absl, for one, gives the root logger a handler that would print everything again
+    ROOT.propagate = False  # absl, for example, gives the root logger a handler that would print everything again
     CONSOLE.setLevel(logging.INFO if form == "json" else logging.NOTSET)
     if form == "json" and sys.excepthook is sys.__excepthook__:
         sys.excepthook = _log_exception
 
 
 def _log_exception(kind: type[BaseException], exc: BaseException, trace: TracebackType | None) -> None:
-    """Of a program that an exception ends: the traceback as one record, and no lines beside it."""
+    """Logs the traceback of the exception that ends a program as one record, without other lines."""
     if not issubclass(kind, Exception) or not any(_takes_console(handler) for handler in ROOT.handlers):
         sys.__excepthook__(kind, exc, trace)
         return
@@ -159,7 +159,7 @@ def _log_exception(kind: type[BaseException], exc: BaseException, trace: Traceba
 
 
 def hand_to_program(text: str) -> bool:
-    """Makes a line for people a record, where the program has configured the logger `trainband`; returns whether."""
+    """Logs a line for people if the program has configured the logger `trainband`; returns whether it did."""
     level = logging.WARNING if text.startswith("WARNING") else logging.INFO
     if not (_is_configured() and CONSOLE.isEnabledFor(level)):
         return False
@@ -168,7 +168,7 @@ def hand_to_program(text: str) -> bool:
 
 
 def _is_configured() -> bool:
-    """Whether the program shows our records: by a handler of its own, or by the root's, for which it set a level."""
+    """Whether the program shows trainband's records: with its own handler, or the root's, if it set a level."""
     handlers = (*ROOT.handlers, *CONSOLE.handlers)
     if any(
         not isinstance(handler, LogHandler | logging.NullHandler) or _takes_console(handler) for handler in handlers

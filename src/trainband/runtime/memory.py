@@ -1,4 +1,4 @@
-"""How much memory this process has."""
+"""The memory use of this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process, in bytes; 0 where there is no /proc to say it.
+    """Returns the resident memory of this process, in bytes; 0 without /proc.
 
     Source: proc_pid_statm(5). It takes about 20 microseconds.
     """

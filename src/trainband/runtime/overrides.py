@@ -1,4 +1,4 @@
-"""`override`: Python's own where it has one, which is from 3.12 on."""
+"""`override`: Python's own from 3.12 on."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ else:
     Method = TypeVar("Method", bound=Callable[..., Any])
 
     def override(method: Method, /) -> Method:
-        """Marks a method that replaces one of a base class."""
+        """Marks a method that overrides one of a base class."""
         return method

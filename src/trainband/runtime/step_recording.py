@@ -1,6 +1,6 @@
-"""StepRecording: some steps of one task, moment by moment, and of its pushes what the ps did with them.
+"""StepRecording: a timeline of some steps of one task and of how the ps handled its pushes.
 
-Moments are seconds of the clock of whoever noted them; `monitor.trace` brings them onto one.
+Moments are seconds of the recording task's clock; `monitor.trace` converts them to one clock.
 """
 
 from __future__ import annotations
@@ -12,45 +12,46 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from trainband.runtime.base import Clock
+from trainband.runtime.formatting import PLAIN
 
 MOST_SPANS = 20_000
 MOST_PUSHES = 20_000
 MOST_READINGS = 1_000
 MOST_STEPS = 1_000
 LONGEST_S = 60.0
-"""After which a recording ends with the steps that it has."""
+"""After this, a recording ends with the steps that it has."""
 
 Moment = Annotated[float, Meta(ge=0, le=1e12)]
-Name = Annotated[str, Meta(max_length=64)]
+Name = Annotated[str, Meta(pattern=rf"\A{PLAIN}{{0,64}}\Z")]
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 
 
 class Span(Struct, frozen=True, array_like=True):
-    """Something that the thread which trains has done."""
+    """An activity of the training thread."""
 
     name: Name
     """One of `step_times.PARTS`, `wait ps:1`, or `step`, which holds the others."""
     begin: Moment
     end: Moment
     global_step: Count = 0
-    """Of a `step`: that of the job when it was over."""
+    """Of a `step`: the job's when it was over."""
 
 
 class PushMoments(Struct, frozen=True, array_like=True):
-    """What a ps did with a push, by the clock of the ps."""
+    """The stages of a push at a ps, by the clock of the ps."""
 
     came: Moment
-    """The whole gradient was there."""
+    """The whole gradient has arrived."""
     taken: Moment
-    """It was found good, and the update rule has it."""
+    """It is valid, and the update rule has it."""
     began: Moment
-    """The update that it is part of; 0 where it became part of none."""
+    """Its update begins; 0 if it became part of none."""
     ended: Moment
-    """That update."""
+    """That update ends."""
     answered: Moment
-    """The rule lets the worker go on."""
+    """The rule releases the worker."""
     sent: Moment
-    """The standby, where there is one, has it too, and the params go out."""
+    """The standby, if any, has the update, and the params are sent."""
 
 
 class PushTimes(Struct, frozen=True, array_like=True):
@@ -60,16 +61,16 @@ class PushTimes(Struct, frozen=True, array_like=True):
     nbytes: Count
     answer_nbytes: Count
     begin: Moment
-    """The gradient goes out."""
+    """Sending the gradient begins."""
     sent: Moment
-    """The transport has taken it."""
+    """The transport has accepted it."""
     received: Moment
-    """The params are here, and the worker has looked for them."""
+    """The params have arrived, and the worker has checked for them."""
     moments: PushMoments | None = None
 
 
 class ClockReading(Struct, frozen=True, array_like=True):
-    """A question for the clock of a ps: what it showed lies between the two moments of the worker's own."""
+    """A reading of a ps's clock, taken between two moments of the worker's clock."""
 
     ps: Name
     asked: Moment
@@ -91,11 +92,11 @@ class StepRecording(Struct, frozen=True):
 
 
 class StepRecorder:
-    """Notes what the next steps do. Written by the thread that trains.
+    """Records the next steps. Written by the training thread.
 
     Args:
       steps: how many to record; it is over after them, or after a minute.
-      clock: that of all moments.
+      clock: the clock of all moments.
     """
 
     def __init__(self, steps: int, clock: Clock = time.monotonic) -> None:
@@ -109,25 +110,25 @@ class StepRecorder:
 
     @property
     def is_over(self) -> bool:
-        """Whether it notes nothing more. To be asked by any thread."""
+        """Whether the recording has ended. Any thread may call it."""
         return self.left <= 0 or self.clock() > self._deadline
 
     def begin(self) -> None:
-        """A step begins now; the one under way, of which a part is missing, is not recorded."""
+        """Begins a step now; the current one, which is incomplete, is not recorded."""
         self._begun = self.clock()
 
     def span(self, name: str, begin: float, end: float) -> None:
-        """Notes a part of the step."""
+        """Records a part of the step."""
         if self._begun is not None and len(self._spans) < MOST_SPANS:
             self._spans.append(Span(name, max(begin, 0.0), max(end, 0.0)))
 
     def push(self, push: PushTimes) -> None:
-        """Notes a push that was answered."""
+        """Records a push that was answered."""
         if self._begun is not None and len(self._pushes) < MOST_PUSHES:
             self._pushes.append(push)
 
     def end_step(self, global_step: int, steps: int = 1) -> None:
-        """A step, or a call of several, is over, and the next begins."""
+        """Ends a step, or a call of several, and begins the next."""
         now = self.clock()
         if self._begun is not None:
             if len(self._spans) < MOST_SPANS:
@@ -138,10 +139,10 @@ class StepRecorder:
     def recording(
         self, task: str, host: str, pid: int, readings: Callable[[], tuple[ClockReading, ...]] = tuple
     ) -> StepRecording:
-        """What was noted.
+        """Returns the recording.
 
         Args:
-          task: whose steps these are.
+          task: the task of these steps.
           host: where it runs.
           pid: of its process.
           readings: of the clocks of the ps.

@@ -1,4 +1,4 @@
-"""Waiting with a deadline, and with a notice now and then of what it waits for."""
+"""Waiting with a deadline and regular notices of what it waits for."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from trainband.runtime.formatting import CONTINUED, LINE_PREFIX, printable
 from trainband.runtime.logs import hand_to_program
 
 Say = Callable[[str], None]
-"""Tells the user one line."""
+"""Shows one line to the user."""
 
 FIRST_NOTICE_S = 2.0
 NOTICE_EVERY_S = 5.0
 
 
 def say_on_stderr(text: str) -> None:
-    """The default `Say`: prints a line, or gives it to the logger `trainband` where the program has configured that.
+    """The default `Say`: prints a line, or passes it to the logger `trainband` if the program has configured it.
 
-    What other tasks wrote may be in it: control characters become visible, and lines after the first are indented, so
-    that none looks like another line of trainband's.
+    It may include text from other tasks: control characters become visible, and lines after the first are indented, so
+    that none looks like another line of trainband.
     """
     text = printable(text, newline=f"\n{CONTINUED}")
     if hand_to_program(text):
@@ -32,10 +32,10 @@ def say_on_stderr(text: str) -> None:
 
 
 class Waiting:
-    """One wait: says what it waits for after 2 s and then every 5 s, and gives up at its deadline.
+    """A wait that reports what it waits for after 2 s and then every 5 s, and gives up at its deadline.
 
     Args:
-      timeout_s: seconds until `check` raises; `None` waits without end, but not silently.
+      timeout_s: seconds until `check` raises; `None` waits forever, but not silently.
       say: where the notices go.
       clock: monotonic seconds.
     """
@@ -59,7 +59,7 @@ class Waiting:
             self._deadline = self._clock() + self._timeout_s
 
     def check(self, waiting_for: str, advice: str) -> None:
-        """Gives the notice when it is due, and raises at the deadline. Call it repeatedly while waiting.
+        """Prints the notice when it is due and raises at the deadline. Call it repeatedly while waiting.
 
         Args:
           waiting_for: completes "waiting for ...".

@@ -1,5 +1,6 @@
 """Serve: predictions over HTTP, from an exported model, from checkpoints or from a running job."""
 
+from trainband.runtime.http.access import Access as Access
 from trainband.serve.model import LoadedVersion as LoadedVersion
 from trainband.serve.model import ServedModel as ServedModel
 from trainband.serve.options import ServeOptions as ServeOptions

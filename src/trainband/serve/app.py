@@ -1,7 +1,7 @@
 """App: the ASGI application that answers requests for one model.
 
-It is written to ASGI itself: of the 0.2 ms that a small request takes, a framework's routing and middleware would be a
-third. It can be mounted into any ASGI framework's application.
+It is written to ASGI itself: in a small request of 0.2 ms, a framework's routing and middleware would take a third. It
+can be mounted into any ASGI framework's application.
 """
 
 from __future__ import annotations
@@ -9,34 +9,33 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-import zlib
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from trainband.errors import DataError
 from trainband.runtime.exposition import CONTENT_TYPE
+from trainband.runtime.http.access import Access
+from trainband.runtime.http.asgi import Receive, Scope, Send, answer
 from trainband.runtime.waiting import Say
 from trainband.serve.batching import Tensors, Work
+from trainband.serve.body import Body, encoding_of, packed, received, too_large, unpacked_at_most
 from trainband.serve.executor import BatchStatistics, Delivered, Executor
 from trainband.serve.model import LoadedVersion, ServedModel
 from trainband.serve.options import ServeOptions
 from trainband.serve.protocols import tensorflow as tensorflow_serving
 from trainband.serve.protocols import v2 as open_inference
-from trainband.serve.protocols.base import InferenceProtocol, Response, number
+from trainband.serve.protocols.base import InferenceProtocol, Response, Write, number
 from trainband.serve.refusal import Refusal
 from trainband.serve.sources.base import SourceStatus
 from trainband.serve.statistics import ServerMetrics
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+from trainband.serve.tensors import WINDOW
 
 _MODEL = r"(?P<model>[^/:]+)(?:/versions/(?P<version>[^/:]+))?"
-_V2 = re.compile(rf"/v2/models/{_MODEL}(?P<action>/ready|/infer)?")
+_V2 = re.compile(rf"/v2/models/{_MODEL}(?P<action>/ready|/infer|/config|/stats)?")
 _TENSORFLOW = re.compile(rf"/v1/models/{_MODEL}(?P<action>/metadata|:[a-z]+)?")
 _FIXED = {
     "/": "index",
@@ -44,26 +43,38 @@ _FIXED = {
     "/v2": "v2",
     "/v2/health/live": "live",
     "/v2/health/ready": "ready",
+    "/v2/models/stats": "stats",
     "/v2/repository/index": "repository",
 }
+_V2_ACTIONS = {
+    None: "v2 metadata",
+    "/ready": "model ready",
+    "/infer": "infer",
+    "/config": "config",
+    "/stats": "stats",
+}
 _METHODS = {"infer": "POST", "predict": "POST", "repository": "POST"}
-_UNSTARTED = "the model is being loaded; look at /v2/health/ready."
-_WINDOW_BITS = {"identity": 0, "gzip": 31, "deflate": 15}
-"""How zlib is told each Content-Encoding."""
+_UNSTARTED = "the model is loading; check /v2/health/ready."
 LARGEST_BODIES = 64
-"""How many bodies of the largest size may be held at once, or as many bytes in more and smaller ones."""
+"""Bodies of the largest size that may be held at once, or the same bytes in more and smaller ones."""
 
 _RETRY = {"Retry-After": "1"}
+_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+_PUBLIC = ("live", "ready", "model ready")
+"""Answered without a token, for load balancers and Kubernetes."""
+_MOST_ERROR = 1000
+
+T = TypeVar("T")
 
 
 @lru_cache(256)
 def route(path: str) -> tuple[str, str, str]:
-    """What a path asks for, of which model, of which version: (action, model, version); empty where there is none."""
+    """Parses a path into (action, model, version); a missing part is empty."""
     path = path.rstrip("/") or "/"
     if path in _FIXED:
         return _FIXED[path], "", ""
     if found := _V2.fullmatch(path):
-        action = {None: "v2 metadata", "/ready": "model ready", "/infer": "infer"}[found["action"]]
+        action = _V2_ACTIONS[found["action"]]
     elif found := _TENSORFLOW.fullmatch(path):
         action = {None: "status", "/metadata": "metadata", ":predict": "predict"}.get(found["action"], "")
     if not found or not action:
@@ -71,21 +82,31 @@ def route(path: str) -> tuple[str, str, str]:
     return action, found["model"], found["version"] or ""
 
 
+def _error(message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """A refusal as JSON; it may contain what the client sent, which need not be text."""
+    shown = message[:_MOST_ERROR].encode("utf-8", "replace").decode()
+    return Response.of({"error": shown}, status, headers)
+
+
 class App:
-    """See the module. It refuses predictions until `open` was called.
+    """Answers requests for one model; refuses predictions until `open` is called.
 
     Args:
       options: limits.
-      status: of the model's source, as it is when it is asked for.
-      say: takes lines for the user.
+      status: returns the current status of the model's source.
+      access: who may ask; everyone when `None`, as within an application with its own checks.
+      say: prints lines for the user.
     """
 
-    def __init__(self, options: ServeOptions, status: Callable[[], SourceStatus], *, say: Say) -> None:
+    def __init__(
+        self, options: ServeOptions, status: Callable[[], SourceStatus], *, access: Access | None = None, say: Say
+    ) -> None:
         self.metrics = ServerMetrics()
         self.draining = False
-        """Set when the server is to end: readiness then says no."""
+        """Set when the server is about to end: it is then not ready."""
         self._options = options
         self._status = status
+        self._access = access
         self._say = say
         self._model: ServedModel | None = None
         self._executor: Executor | None = None
@@ -93,13 +114,15 @@ class App:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrived: list[Work] = []
         self._last_error = ""
+        self._reader = ThreadPoolExecutor(1, "trainband-serve-json")
         self._held = 0
-        """Bytes of the bodies of the requests under way."""
+        """Bytes of the bodies of current requests."""
 
     def open(self, model: ServedModel) -> None:
         """Compiles a model for every batch size, then serves it."""
         executor = Executor(model, self._options, self._deliver, say=self._say)
         executor.start()
+        self._reader.submit(lambda: None).result()  # starts its thread
         self._model = model
         self._executor = executor
         self._protocols = {
@@ -108,49 +131,48 @@ class App:
         }
 
     def close(self) -> None:
-        """Ends the thread that computes, unless the model does not come back within `grace_s`."""
+        """Ends the threads; gives up on the computing one after `grace_s`."""
+        self._reader.shutdown(cancel_futures=True)
         if self._executor is not None and not self._executor.close(self._options.grace_s):
-            self._say(f"the model has not come back within {self._options.grace_s:g} s and is left behind")
+            self._say(f"the model did not finish within {self._options.grace_s:g} s and was abandoned")
 
     @property
     def ready(self) -> bool:
-        """Whether it takes requests, and is to get them."""
+        """Whether it accepts requests."""
         return self._executor is not None and not self.draining
 
     def count_rejected(self) -> None:
-        """Counts a version of another model; called by the thread of the source alone."""
-        self.metrics.rejected.add()
+        """Counts a version of another model; only called by the source's thread."""
+        self.metrics.rejected.add(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request, see ASGI."""
+        """Answers one request; see ASGI."""
         if scope["type"] != "http":
-            raise RuntimeError(f"there is nothing for {scope['type']} here.")
+            raise RuntimeError(f"{scope['type']} is not supported.")
         started = time.perf_counter()
         action, model, version = route(scope["path"].removeprefix(scope.get("root_path", "")))
         try:
             response = await self._answer(scope, receive, action, model, version)
         except DataError as exc:
-            response = Response.of({"error": str(exc)}, 400)
+            response = _error(str(exc), 400)
         except Refusal as exc:
-            response = Response.of({"error": exc.message}, exc.status, exc.headers)
+            response = _error(exc.message, exc.status, exc.headers)
         protocol = self._protocols[action].name if action in self._protocols else "other"
-        self.metrics.requests.add(labels=(("protocol", protocol), ("code", str(response.status))))
+        self.metrics.requests.add(1, ("protocol", protocol), ("code", str(response.status)))
         if protocol != "other":
-            self.metrics.durations.observe(time.perf_counter() - started, (("protocol", protocol),))
-        headers = [
-            (b"content-type", response.content_type.encode()),
-            (b"content-length", str(len(response.body)).encode()),
-            *((name.lower().encode(), text.encode()) for name, text in response.headers.items()),
-        ]
-        await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else response.body})
+            self.metrics.durations.observe(time.perf_counter() - started, ("protocol", protocol))
+        told = response.status, response.body, response.content_type, response.headers
+        await answer(send, *told, head_only=scope["method"] == "HEAD")
 
     async def _answer(self, scope: Scope, receive: Receive, action: str, model: str, version: str) -> Response:
+        denial = self._access and self._access.denied(scope["headers"], public=action in _PUBLIC)
+        if denial:
+            raise Refusal(denial.status, denial.message, _CHALLENGE if denial.status == 401 else None)
         if not action:
-            raise Refusal(404, f"there is nothing at {scope['path']}.")
+            raise Refusal(404, f"there is nothing at {scope['path'][:200]}.")
         method = _METHODS.get(action, "GET")
         if scope["method"] not in (method, "HEAD" if method == "GET" else method):
-            raise Refusal(405, f"{scope['path']} wants {method}, not {scope['method']}.", {"Allow": method})
+            raise Refusal(405, f"{scope['path'][:200]} needs {method}, not {scope['method']}.", {"Allow": method})
         if action in self._protocols or action in ("infer", "predict"):
             return await self._predict(scope, receive, action, model, version)
         return self._tell(action, model, version)
@@ -158,76 +180,48 @@ class App:
     async def _predict(self, scope: Scope, receive: Receive, action: str, model: str, version: str) -> Response:
         self._require(model, version)
         if self.metrics.in_flight >= self._options.max_concurrency:
-            raise Refusal(503, f"{self.metrics.in_flight} requests are under way; come back later.", _RETRY)
+            raise Refusal(503, f"{self.metrics.in_flight} requests are in progress; retry later.", _RETRY)
         headers = dict(scope["headers"])
         said = number(headers, b"content-length")
-        held = self._options.max_body_bytes if said is None else said
-        if held > self._options.max_body_bytes:
-            raise self._too_large()
-        if self._held + held > LARGEST_BODIES * self._options.max_body_bytes:
-            raise Refusal(503, f"bodies of {self._held:,} bytes are being worked on; come back later.", _RETRY)
+        limit = self._options.max_body_bytes
+        encoding = encoding_of(headers)
+        accepted = headers.get(b"accept-encoding", b"").decode("latin-1")
+        if (said or 0) > limit:
+            raise too_large(limit)
+        held = limit if said is None else unpacked_at_most(said, encoding, limit)
+        if self._held + held > LARGEST_BODIES * limit:
+            raise Refusal(503, f"bodies of {self._held:,} bytes are in progress; retry later.", _RETRY)
         self.metrics.in_flight += 1
         self._held += held
         try:
             came = False
             async with asyncio.timeout(self._options.request_timeout_s):
-                body = await self._body(headers, receive, said)
+                body = Body(await received(receive, said, limit), encoding, limit)
                 came = True
-                self._held += len(body) - held
-                held = len(body)
-                inputs, write = self._protocols[action].read(body, headers)
-                assert self._model is not None
-                self._model.signature.check(inputs)
+                self._held += body.held - held
+                held = body.held
+                inputs, write = await self._aside(body.is_long, lambda: self._read(action, body, headers))
                 outputs, answered = await self._computed(inputs)
-            return write(outputs, answered)
+                is_long = sum(array.size for array in outputs.values()) > WINDOW
+                return await self._aside(is_long, lambda: _encoded(write(outputs, answered), accepted))
         except TimeoutError:
             within = f"within {self._options.request_timeout_s:g} s"
             if came:
                 raise Refusal(504, f"there was no answer {within}.", _RETRY) from None
-            raise Refusal(408, f"the body did not come {within}.", {"Connection": "close"}) from None
+            raise Refusal(408, f"the body did not arrive {within}.", {"Connection": "close"}) from None
         finally:
             self.metrics.in_flight -= 1
             self._held -= held
 
-    def _too_large(self) -> Refusal:
-        return Refusal(413, f"the body is larger than {self._options.max_body_bytes:,} bytes.", {"Connection": "close"})
+    def _read(self, action: str, body: Body, headers: Mapping[bytes, bytes]) -> tuple[Tensors, Write]:
+        inputs, write = self._protocols[action].read(body.unpacked(), headers)
+        assert self._model is not None
+        self._model.check(inputs)
+        return inputs, write
 
-    async def _body(self, headers: Mapping[bytes, bytes], receive: Receive, said: int | None) -> bytes:
-        """The body of a request, whole; `said` is its Content-Length."""
-        limit = self._options.max_body_bytes
-        encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").lower()
-        if encoding not in _WINDOW_BITS:
-            raise Refusal(415, f"the body is encoded as {encoding}; there is {', '.join(_WINDOW_BITS)}.")
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refusal(400, "the body ends too soon.")
-        if not message.get("more_body"):
-            body: bytes = message.get("body", b"")
-            if len(body) > limit:
-                raise self._too_large()
-        else:
-            parts = bytearray(message.get("body", b""))
-            while message.get("more_body"):
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Refusal(400, f"the body ends after {len(parts)} bytes.")
-                parts += message.get("body", b"")
-                if len(parts) > limit:
-                    raise self._too_large()
-            body = bytes(parts)
-        if said is not None and said != len(body):
-            raise Refusal(400, f"Content-Length is {said}, and the body has {len(body)} bytes.")
-        if encoding != "identity":
-            unpacker = zlib.decompressobj(_WINDOW_BITS[encoding])
-            try:
-                body = unpacker.decompress(body, limit)
-            except zlib.error as exc:
-                raise Refusal(400, f"the body is not encoded as {encoding}: {exc}.") from exc
-            if unpacker.unconsumed_tail:
-                raise self._too_large()
-            if not unpacker.eof:
-                raise Refusal(400, f"the body ends within what is encoded as {encoding}.")
-        return body
+    async def _aside(self, is_long: bool, work: Callable[[], T]) -> T:
+        """Runs long work in a separate thread, one piece at a time, so that short requests need not wait."""
+        return await asyncio.get_running_loop().run_in_executor(self._reader, work) if is_long else work()
 
     async def _computed(self, inputs: Tensors) -> tuple[Tensors, LoadedVersion]:
         assert self._executor is not None
@@ -249,7 +243,7 @@ class App:
 
         now = time.monotonic()
         work = Work(inputs, examples, executor.key(inputs), now, now + self._options.request_timeout_s, finish)
-        if not self._arrived:  # those that arrive in the same round of the event loop go in together
+        if not self._arrived:  # requests of the same event loop round are submitted together
             loop.call_soon(self._submit)
         self._arrived.append(work)
         try:
@@ -271,12 +265,12 @@ class App:
             self._executor.submit(works)
         except RuntimeError:
             for work in works:
-                work.finish(Refusal(503, "the server is ending.", _RETRY), None)
+                work.finish(Refusal(503, "the server is shutting down.", _RETRY), None)
 
     def _deliver(self, done: Delivered, batch: BatchStatistics | None) -> None:
         """Called by the executor's thread."""
         assert self._loop is not None
-        with suppress(RuntimeError):  # the event loop has ended, and with it all who waited
+        with suppress(RuntimeError):  # the event loop has ended, with all waiting requests
             self._loop.call_soon_threadsafe(self._finish, done, batch)
 
     def _finish(self, done: Delivered, batch: BatchStatistics | None) -> None:
@@ -286,7 +280,7 @@ class App:
             work.finish(outputs, version)
 
     def _require(self, name: str, version: str) -> LoadedVersion:
-        """The version that a request is for.
+        """Returns the version that a request is for.
 
         Raises:
           Refusal: it is not served.
@@ -295,13 +289,13 @@ class App:
             raise Refusal(503, _UNSTARTED, _RETRY)
         current = self._model.current
         if name != self._model.name:
-            raise Refusal(404, f"there is no model {name!r}; {self._model.name!r} is served.")
+            raise Refusal(404, f"there is no model {name[:100]!r}; {self._model.name!r} is served.")
         if version and version != str(current.number):
-            raise Refusal(404, f"version {version} of {name} is not served; {current.number} is.")
+            raise Refusal(404, f"version {version[:100]} of {name} is not served; {current.number} is.")
         return current
 
     def _tell(self, action: str, name: str, version: str) -> Response:
-        """What is no prediction."""
+        """Answers requests other than predictions."""
         if action == "live":
             return Response.of({"live": True})
         if action == "v2":
@@ -310,13 +304,19 @@ class App:
             return self._metrics()
         if action in ("ready", "index", "repository"):
             return self._state(action)
-        current = self._require(name, version)
+        current = self._require(name or (self._model.name if self._model and action == "stats" else ""), version)
+        v2 = self._protocols["infer"]
         if action == "v2 metadata":
-            return Response.of(self._protocols["infer"].metadata(current))
+            return Response.of(v2.metadata(current))
+        if action == "config" and isinstance(v2, open_inference.V2):
+            return Response.of(v2.config(self._options.max_batch))
+        if action == "stats":
+            assert self._model is not None
+            return Response.of(open_inference.statistics(self._model.name, str(current.number), self.metrics))
         if action == "metadata":
             return Response.of(self._protocols["predict"].metadata(current))
         if action == "status":
-            kserve = {"name": name, "ready": self.ready}  # its own version 1 of the protocol asks at the same address
+            kserve = {"name": name, "ready": self.ready}  # KServe's version 1 of the protocol uses the same address
             return Response.of({**tensorflow_serving.status(current), **kserve})
         return Response.of({"name": name, "ready": self.ready}, 200 if self.ready else 503)
 
@@ -331,7 +331,7 @@ class App:
         return Response(text.encode(), content_type=CONTENT_TYPE)
 
     def _state(self, action: str) -> Response:
-        """The health: whether it is ready, what it serves, and how its source is."""
+        """Reports the health: readiness, the version served, and the source's status."""
         version = self._model.current if self._model else None
         if action == "repository":
             state = {"state": "READY" if self.ready else "UNAVAILABLE", "reason": "" if self.ready else _UNSTARTED}
@@ -350,3 +350,15 @@ class App:
         if action == "index":
             return Response.of({"server": "trainband", "status": "alive", **value})
         return Response.of(value, 200 if self.ready else 503)
+
+
+def _encoded(response: Response, accepted: str) -> Response:
+    """Compresses the response with gzip or deflate if the client accepts nothing else, as Triton does.
+
+    Most clients list all that they can read, on networks where compressing takes longer than sending.
+    """
+    if accepted not in ("gzip", "deflate"):
+        return response
+    return replace(
+        response, body=packed(response.body, accepted), headers={**response.headers, "Content-Encoding": accepted}
+    )

@@ -1,4 +1,4 @@
-"""BatchQueue: which requests are computed together, and when. Pure decisions: no threads, no clock of its own."""
+"""BatchQueue: decides which requests are computed together, and when. Pure: no threads, no clock of its own."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Work:
 
     Attributes:
       inputs: by name.
-      examples: how many.
-      key: only requests with equal keys share a batch; `None` shares with nobody.
+      examples: number of them.
+      key: only requests with equal keys share a batch; `None` shares with none.
       arrived: when, on the clock of the queue.
-      deadline: when nobody waits for it any longer.
-      finish: takes the outputs and the version that gave them, or an error.
-      version: what it is computed with; set when its first part begins, so that all parts have the same.
-      at: how many of its examples are computed.
+      deadline: when its client stops waiting.
+      finish: called with the outputs and their version, or with an error.
+      version: that computes it; set when its first part begins, so that all parts have the same.
+      at: examples computed so far.
       parts: their outputs.
     """
 
@@ -42,15 +42,15 @@ class Work:
 
 
 class BatchQueue:
-    """Requests that wait, first come, first served.
+    """Waiting requests, first come, first served.
 
-    While something is computed, requests gather; what has gathered is the next batch. When nothing is computed, a
-    request starts at once, unless recent batches were larger than what is there: then it waits for as many as there
-    were, but no longer than `max_delay_s`. That gathers the requests of many clients that all got their answers from
-    one batch, and costs a few clients nothing.
+    While a batch is computed, requests gather; they form the next one. When nothing is computed, a request starts at
+    once, unless recent batches were larger than the queue: then it waits for as many as they had, but no longer than
+    `max_delay_s`. That gathers the requests of many clients that all got their answers from one batch, and costs a few
+    clients nothing.
 
-    A request with more examples than `max_batch` is computed in parts, and goes to the end of the queue after each, so
-    that it does not keep others waiting.
+    A request with more examples than `max_batch` is computed in parts, and returns to the end of the queue after each,
+    so that others need not wait for it.
 
     Args:
       max_batch: examples in a batch.
@@ -68,12 +68,12 @@ class BatchQueue:
         return len(self._waiting)
 
     def add(self, work: Work) -> None:
-        """Puts a request, or what is left of it, at the end."""
+        """Appends a request, or the rest of one."""
         self._waiting.append(work)
         self._examples += work.examples - work.at
 
     def due_in(self, now: float) -> float | None:
-        """In how many seconds the next batch is to start, as things are; `None` while nothing waits."""
+        """Returns the seconds until the next batch is due; `None` while the queue is empty."""
         if not self._waiting:
             return None
         if self._examples >= min(self._max_batch, int(self._expected)) or self._waiting[0].at:
@@ -81,7 +81,7 @@ class BatchQueue:
         return max(0.0, self._waiting[0].arrived + self._max_delay_s - now)
 
     def take(self) -> list[Work]:
-        """Removes the next batch; empty when nothing waits."""
+        """Removes the next batch; empty if nothing is waiting."""
         batch: list[Work] = []
         room = self._max_batch
         while self._waiting:
@@ -108,7 +108,7 @@ class BatchQueue:
 
 
 def buckets_up_to(max_batch: int) -> tuple[int, ...]:
-    """The batch sizes that are compiled: powers of two, and the largest itself."""
+    """Returns the batch sizes to compile: powers of two, and the maximum itself."""
     sizes = []
     size = 1
     while size < max_batch:

@@ -19,12 +19,12 @@ from trainband.serve.options import ServeOptions
 
 @dataclass(frozen=True, slots=True)
 class BatchStatistics:
-    """What running one batch took.
+    """The cost of one batch.
 
     Attributes:
       examples: without padding.
       padded: with it.
-      seconds: in all, copies included.
+      seconds: in total, copies included.
     """
 
     examples: int
@@ -36,13 +36,13 @@ Delivered = list[tuple[Work, Tensors | Exception, LoadedVersion | None]]
 
 
 class Executor:
-    """Runs what is submitted, in batches where the model's signature allows, see `BatchQueue`.
+    """Runs requests in batches, if the model's signature allows; see `BatchQueue`.
 
     Args:
-      model: what runs.
+      model: to run.
       options: of the batches.
-      deliver: takes what is done, in the executor's thread, with what the batch took.
-      say: takes lines for the user.
+      deliver: called with finished requests and their batch's statistics, in the executor's thread.
+      say: prints lines for the user.
       clock: seconds, monotonic.
     """
 
@@ -79,7 +79,7 @@ class Executor:
         return len(self._queue)
 
     def start(self) -> None:
-        """Runs the model once for every batch size, so that no request waits for a compilation; then takes requests."""
+        """Runs the model once per batch size, so that no request waits for a compilation; then accepts requests."""
         if self.batched:
             self._require_separate_examples()
         for size in self._buckets if self.batched else self._buckets[:1]:
@@ -87,17 +87,17 @@ class Executor:
         self._thread.start()
 
     def key(self, inputs: Tensors) -> Hashable:
-        """What requests that share a batch have in common: all lengths but the number of examples."""
+        """Returns the key that requests of a batch share: all lengths except the number of examples."""
         if not self.batched:
             return None
         return tuple(inputs[name].shape[at] for name, axes in self._free.items() for at in axes)
 
     def examples(self, inputs: Tensors) -> int:
-        """How many examples a request has."""
+        """Returns the number of examples in a request."""
         return len(next(iter(inputs.values()))) if self.batched else 1
 
     def submit(self, works: Iterable[Work]) -> None:
-        """Puts requests into the queue.
+        """Queues requests.
 
         Raises:
           RuntimeError: the executor is closed.
@@ -111,7 +111,7 @@ class Executor:
                 self._changed.notify()
 
     def close(self, timeout_s: float) -> bool:
-        """Finishes what is in the queue and ends the thread; says whether it has ended."""
+        """Finishes the queue and ends the thread; returns whether it has ended."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -156,7 +156,7 @@ class Executor:
         version = batch[0].version or self._model.current
         try:
             self._compute(batch, version)
-        except Exception as exc:  # whatever a model's runtime raises is the answer to these requests
+        except Exception as exc:  # any error of a model's runtime answers these requests
             self._deliver([(work, exc, version) for work in batch], None)
 
     def _compute(self, batch: list[Work], version: LoadedVersion) -> None:
@@ -210,7 +210,7 @@ class Executor:
 
 
 def _padded(leaf: NDArray[Any], size: int) -> NDArray[Any]:
-    """With the last example over again up to a size: a value that the model can take, which zeros might not be."""
+    """Pads with copies of the last example: a value that the model accepts, which zeros might not be."""
     if len(leaf) == size:
         return leaf
     return np.concatenate([leaf, np.broadcast_to(leaf[-1:], (size - len(leaf), *leaf.shape[1:]))])

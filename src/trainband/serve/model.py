@@ -1,4 +1,4 @@
-"""ServedModel: one model's compiled function and the version of its weights that answers now."""
+"""ServedModel: one model's compiled function and the current version of its weights."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from trainband.errors import ModelMismatch
 from trainband.export.targets.base import Run
+from trainband.model.batch_check import check_batch
 from trainband.model.inference import InferenceProgram
 from trainband.model.signature import BATCH, Signature, TensorSpec
 
@@ -23,15 +24,15 @@ Bind = Callable[[Mapping[str, Any]], Run]
 
 @dataclass(frozen=True, slots=True)
 class LoadedVersion:
-    """One version of a model, ready to run. A batch holds on to the one that it began with.
+    """One version of a model, ready to run. A batch keeps the version that it began with.
 
     Attributes:
       number: the global step of the weights.
       run: inputs -> outputs, NumPy arrays by name.
       weights: on the device, by name.
-      source: where the weights come from, in words.
-      made_at: when training made them, in seconds since 1970; `None` if that is not known.
-      served_at: since when they answer, in seconds since 1970.
+      source: a description of where the weights come from.
+      made_at: when training made them, in seconds since 1970; `None` if unknown.
+      served_at: when they began to answer, in seconds since 1970.
     """
 
     number: int
@@ -43,24 +44,25 @@ class LoadedVersion:
 
     @property
     def delay_s(self) -> float | None:
-        """Seconds from when training made the weights until requests were answered with them."""
+        """Seconds from when training made the weights until they answered requests."""
         return None if self.made_at is None else max(0.0, self.served_at - self.made_at)
 
 
 class ServedModel:
-    """One model that is served: what it takes and gives, and its current version.
+    """One served model: its signature and its current version.
 
-    `current` and `swap` may be used by any threads. A swap is one assignment: a batch that reads `current` once sees
-    the old version or the new one, whole.
+    `current` and `swap` are thread-safe. A swap is one assignment: a batch that reads `current` once sees either the
+    old version or the new one, whole.
 
     Args:
-      bind: makes the function that runs with given weights. It must not compile anew for other weights of the same
+      bind: makes the function that runs with given weights. It must not recompile for other weights of the same
         shapes and dtypes.
       weights: by name.
-      signature: what the function takes and gives.
-      name: of the model, in addresses.
-      number, source, made_at: of the first version, see `LoadedVersion`.
+      signature: of the function.
+      name: of the model, in URLs.
+      number, source, made_at: of the first version; see `LoadedVersion`.
       example: inputs to warm up with; random ones when empty.
+      is_jax: whether JAX takes the inputs, which then may not be 64-bit integers.
       clock: seconds since 1970.
     """
 
@@ -75,6 +77,7 @@ class ServedModel:
         source: str = "",
         made_at: float | None = None,
         example: Mapping[str, NDArray[Any]] | None = None,
+        is_jax: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.signature = signature
@@ -82,6 +85,7 @@ class ServedModel:
         self.swaps = 0
         self._bind = bind
         self._example = example or {}
+        self._is_jax = is_jax
         self._clock = clock
         self._swapping = threading.Lock()
         self._shapes = {name: (tuple(leaf.shape), np.dtype(leaf.dtype).name) for name, leaf in weights.items()}
@@ -89,11 +93,11 @@ class ServedModel:
 
     @classmethod
     def of(cls, program: InferenceProgram, name: str = "", made_at: float | None = None) -> ServedModel:
-        """A program of JAX; it is compiled once for every batch size that it is run with.
+        """Serves a JAX program; it is compiled once for every batch size that it runs with.
 
         Args:
-          program: which.
-          name: in addresses; the function's own when empty.
+          program: to serve.
+          name: in URLs; the function's own when empty.
           made_at: when training made its weights.
         """
         jitted = jax.jit(program.function)
@@ -110,42 +114,53 @@ class ServedModel:
             source=program.source,
             made_at=made_at,
             example=program.example,
+            is_jax=True,
         )
 
     @classmethod
     def of_run(cls, run: Run, signature: Signature, name: str, **version: Any) -> ServedModel:
-        """A function that has its weights within, such as another format's runtime: it stays at one version.
+        """Serves a function that contains its weights, such as another format's runtime: it stays at one version.
 
         Args:
           run: inputs -> outputs.
-          signature: what it takes and gives.
-          name: in addresses.
-          version: `number`, `source`, `made_at` as for the class.
+          signature: of the function.
+          name: in URLs.
+          version: `number`, `source` and `made_at`, as for the class.
         """
-        return cls(lambda weights: run, {}, signature, name, **version)  # noqa: ARG005 - it has none
+        return cls(lambda weights: run, {}, signature, name, **version)  # noqa: ARG005 - it has no weights
+
+    def check(self, inputs: Mapping[str, NDArray[Any]]) -> None:
+        """Checks the inputs of a request against the signature.
+
+        Raises:
+          DataError: their names, dtypes or shapes differ, or JAX would cut their integers to 32 bits.
+        """
+        self.signature.check(inputs)
+        if self._is_jax:
+            check_batch(dict(inputs), "the request")
 
     @property
     def current(self) -> LoadedVersion:
-        """The version that answers. Read it once for each batch."""
+        """The current version. Read it once per batch."""
         return self._current
 
     def swap(
         self, weights: Mapping[str, Any], number: int, *, source: str = "", made_at: float | None = None
     ) -> LoadedVersion:
-        """Makes other weights the current version, as soon as they are on the device.
+        """Makes other weights the current version once they are on the device.
 
         Args:
-          weights: by name, NumPy's or JAX's arrays of the same shapes and dtypes as before; those that are not given
-            stay as they are. NumPy's are copied, so the caller may write into them again.
+          weights: by name, NumPy or JAX arrays of the same shapes and dtypes as before; missing ones stay as they are.
+            NumPy arrays are copied, so the caller may reuse them.
           number: their global step.
-          source: where they come from, in words.
+          source: a description of where they come from.
           made_at: when training made them, in seconds since 1970.
 
         Returns:
-          What is current now.
+          The current version.
 
         Raises:
-          ModelMismatch: they are another model's. The version from before stays.
+          ModelMismatch: they are of another model. The previous version stays.
         """
         for name, leaf in weights.items():
             found = (tuple(leaf.shape), np.dtype(leaf.dtype).name)
@@ -153,7 +168,7 @@ class ServedModel:
                 raise ModelMismatch(f"{source or 'a new version'} is of another model: {self.name} has no {name}.")
             if found != self._shapes[name]:
                 raise ModelMismatch(
-                    f"{source or 'a new version'} is of another model: {name} is {_text(found)}, and "
+                    f"{source or 'a new version'} is of another model: {name} is {_text(found)}, but "
                     f"{_text(self._shapes[name])} in {self.name}."
                 )
         with self._swapping:
@@ -162,14 +177,14 @@ class ServedModel:
             return self._current
 
     def inputs_of(self, batch: int, seed: int = 0) -> dict[str, NDArray[Any]]:
-        """Inputs to try the model on: its example's rows over again, or random ones where there is no example.
+        """Returns inputs to try the model on: its example's rows, repeated, or random ones without an example.
 
         Args:
-          batch: how many examples, where the signature leaves that open.
-          seed: other random ones.
+          batch: number of examples, if the signature leaves it open.
+          seed: of the random inputs.
 
         Returns:
-          by name; a length other than the batch's that the signature leaves open is 1, or the example's.
+          By name; other lengths that the signature leaves open are 1, or the example's.
         """
         return {spec.name: self._input(spec, batch, seed) for spec in self.signature.inputs}
 
@@ -192,7 +207,7 @@ class ServedModel:
 
 
 def _placed(leaf: Any) -> jax.Array:
-    """On the device; a copy of NumPy's, which JAX shares on the CPU (small ones in spite of `may_alias=False`)."""
+    """Copies to the device; JAX shares NumPy's memory on the CPU (small arrays in spite of `may_alias=False`)."""
     return leaf if isinstance(leaf, jax.Array) else jax.device_put(np.array(leaf, copy=True))
 
 

@@ -1,4 +1,4 @@
-"""ServeOptions: how a server batches, and what it refuses."""
+"""ServeOptions: a server's batching and limits."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class ServeOptions:
     """Settings of a server.
 
     Attributes:
-      max_batch: the most examples that are computed at once.
-      max_delay_s: the longest that a request waits for others while nothing is being computed. It waits only while
-        recent batches were larger than what is there, so a single client never does.
-      max_concurrency: the most requests that may be under way; others are told to come back (503).
+      max_batch: the most examples computed at once.
+      max_delay_s: the longest that a request waits for others while nothing is computed. It waits only if recent
+        batches were larger than the queue, so a single client never does.
+      max_concurrency: the most requests in progress; others are refused (503).
       max_body_bytes: of one request.
       request_timeout_s: the longest that a request may take (504), and that its body may take to arrive (408).
-      drain_s: how long a server that was asked to end still answers while its readiness says no, so that load
-        balancers send it nothing more.
-      grace_s: the longest that it then waits for requests that are under way.
+      drain_s: how long a server that was asked to end still answers while not ready, so that load balancers send it
+        nothing more.
+      grace_s: the longest that it then waits for requests in progress.
     """
 
     max_batch: int = 64
@@ -32,7 +32,7 @@ class ServeOptions:
     grace_s: float = 30.0
 
     def __post_init__(self) -> None:
-        """Refuses what makes no sense."""
+        """Validates the settings."""
         for name in ("max_batch", "max_concurrency", "max_body_bytes", "request_timeout_s", "grace_s"):
             if not getattr(self, name) > 0:
                 raise YourError(f"{name} must be greater than 0, got {getattr(self, name)}.")

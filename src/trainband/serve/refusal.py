@@ -1,4 +1,4 @@
-"""Refusal: why a request is not answered, with the status code of HTTP."""
+"""Refusal: the reason and HTTP status code of a refused request."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ class Refusal(Exception):
     """A request that cannot be answered. It ends as a response and never leaves the server.
 
     Args:
-      status: of HTTP.
+      status: HTTP status code.
       message: a sentence for the client.
-      headers: further ones of the response.
+      headers: additional response headers.
     """
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:

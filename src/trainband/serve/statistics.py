@@ -1,13 +1,13 @@
-"""ServerMetrics: what a server counts."""
+"""ServerMetrics: the counters of a server."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from trainband.runtime.exposition import Family, Metric, exposition
+from trainband.runtime.exposition import Families, Family, Labels, exposition
 from trainband.serve.executor import BatchStatistics
-from trainband.serve.metrics import Counter, Histogram
+from trainband.serve.histogram import Histogram
 from trainband.serve.model import ServedModel
 from trainband.serve.sources.base import SourceState, SourceStatus
 
@@ -15,7 +15,7 @@ _SIZES = tuple(float(2**power) for power in range(11))
 
 
 class ServerMetrics:
-    """Each is counted by one thread alone: `rejected` by the source's, all others by the event loop's.
+    """Each counter has one writing thread: the source's for `rejected`, the event loop's for all others.
 
     Args:
       clock: seconds since 1970.
@@ -23,17 +23,18 @@ class ServerMetrics:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self.requests = Counter("trainband_serve_requests_total", "Requests answered, by protocol and status code.")
-        self.durations = Histogram(
-            "trainband_serve_request_duration_seconds", "From a request's headers to its response, by protocol."
-        )
-        self.examples = Counter("trainband_serve_examples_total", "Examples computed.")
-        self.padding = Counter("trainband_serve_padding_examples_total", "Examples computed only to fill batches up.")
+        text = "Requests answered, by protocol and status code."
+        self.requests = Family("counter", "trainband_serve_requests_total", text)
+        text = "From a request's headers to its response, by protocol."
+        self.durations = Histogram("trainband_serve_request_duration_seconds", text)
+        self.examples = Family("counter", "trainband_serve_examples_total", "Examples computed.")
+        text = "Examples computed only to fill batches."
+        self.padding = Family("counter", "trainband_serve_padding_examples_total", text)
         self.batch_sizes = Histogram("trainband_serve_batch_size", "Examples in a batch, without padding.", _SIZES)
-        self.batch_durations = Histogram(
-            "trainband_serve_batch_duration_seconds", "From a batch's start to its outputs, copies included."
-        )
-        self.rejected = Counter("trainband_serve_rejected_versions_total", "Versions of another model, passed over.")
+        text = "From a batch's start to its outputs, copies included."
+        self.batch_durations = Histogram("trainband_serve_batch_duration_seconds", text)
+        text = "Skipped versions of another model."
+        self.rejected = Family("counter", "trainband_serve_rejected_versions_total", text)
         self.in_flight = 0
 
     def note_batch(self, batch: BatchStatistics) -> None:
@@ -43,58 +44,53 @@ class ServerMetrics:
         self.batch_sizes.observe(batch.examples)
         self.batch_durations.observe(batch.seconds)
 
+    def answered(self) -> tuple[int, float]:
+        """Answered predictions, and the seconds that all these requests took."""
+        good = sum(count for _, labels, count in self.requests.samples() if _is_prediction(labels, "200"))
+        return int(good), self.durations.total()[1]
+
+    def failed(self) -> int:
+        """Prediction requests that failed."""
+        asked = sum(count for _, labels, count in self.requests.samples() if _is_prediction(labels))
+        return int(asked) - self.answered()[0]
+
+    def computed(self) -> tuple[int, float]:
+        """Batches computed, and the seconds that they took."""
+        return self.batch_durations.total()
+
     def text(self, model: ServedModel | None, status: SourceStatus, *, name: str, waiting: int, ready: bool) -> str:
-        """What a scrape answers.
+        """Returns the text for a scrape.
 
         Args:
-          model: that is served; `None` while it is loaded.
+          model: that is served; `None` while it loads.
           status: of its source.
           name: of the model.
           waiting: requests in the queue.
           ready: whether the server takes requests.
         """
-        gauges = [
-            Family("gauge", "trainband_serve_ready", "Whether the server is ready.", {(): float(ready)}),
-            Family("gauge", "trainband_serve_requests_in_flight", "Requests under way.", {(): float(self.in_flight)}),
-            Family("gauge", "trainband_serve_queue_depth", "Requests that wait for a batch.", {(): float(waiting)}),
-            Family(
-                "gauge",
-                "trainband_serve_source_state",
-                "Where the versions come from: 1 for the state that it is in.",
-                {(("state", state.value),): float(state is status.state) for state in SourceState},
-            ),
-        ]
-        swaps = Counter("trainband_serve_version_swaps_total", "Versions that took the place of another.")
+        found = Families()
+        if model is not None:
+            text = "Versions that replaced another."
+            found.counter("trainband_serve_version_swaps_total", text, model.swaps)
+        found.gauge("trainband_serve_ready", "Whether the server is ready.", float(ready))
+        found.gauge("trainband_serve_requests_in_flight", "Requests in progress.", self.in_flight)
+        found.gauge("trainband_serve_queue_depth", "Requests waiting for a batch.", waiting)
+        text = "State of the source of versions: 1 for the current state."
+        for state in SourceState:
+            value = float(state is status.state)
+            found.gauge("trainband_serve_source_state", text, value, ("state", state.value))
         if model is not None:
             version = model.current
-            swaps.add(model.swaps)
-            gauges.append(
-                Family("gauge", "trainband_serve_version", "The global step that answers.", {(): version.number})
-            )
+            found.gauge("trainband_serve_version", "Global step of the version served.", version.number)
             if version.made_at is not None:
-                gauges += [
-                    Family(
-                        "gauge",
-                        "trainband_serve_version_age_seconds",
-                        "Since training made the weights that answer.",
-                        {(): max(0.0, self._clock() - version.made_at)},
-                    ),
-                    Family(
-                        "gauge",
-                        "trainband_serve_version_delay_seconds",
-                        "From when training made the weights that answer until they answered.",
-                        {(): version.delay_s or 0.0},
-                    ),
-                ]
-        metrics: list[Metric] = [
-            self.requests,
-            self.durations,
-            self.examples,
-            self.padding,
-            self.batch_sizes,
-            self.batch_durations,
-            swaps,
-            self.rejected,
-            *gauges,
-        ]
-        return exposition(metrics, (("model", name),))
+                text, age_s = "Age of the served weights since training made them.", self._clock() - version.made_at
+                found.gauge("trainband_serve_version_age_seconds", text, max(0.0, age_s))
+                text = "Age of the served weights when they began to answer."
+                found.gauge("trainband_serve_version_delay_seconds", text, version.delay_s or 0.0)
+        counted = (self.requests, self.durations, self.examples, self.padding, self.batch_sizes, self.batch_durations)
+        return exposition([*counted, self.rejected, *found], (("model", name),))
+
+
+def _is_prediction(labels: Labels, code: str = "") -> bool:
+    found = dict(labels)
+    return found.get("protocol") != "other" and (not code or found.get("code") == code)

@@ -20,17 +20,17 @@ from trainband.spmd.process_group import Group
 MAKES = "makes its Trainer"
 BEGINS = "comes to its first step"
 COMPARES = "has made its first step"
-"""What a process does while it waits for the others' values."""
+"""Activities of a process that waits for the others' values."""
 
 ROUNDED = 1e-4
-"""Of a variable's largest value: what machines of different kinds may round differently in one update, and more."""
+"""Share of a variable's largest value: more than rounding on different machines can explain after one update."""
 
 
 def require_one_program(
     group: Group, model: Model, shapes: Shapes, mesh: Mesh, specs: Sequence[PartitionSpec], remainder: str
 ) -> None:
-    """Compares what the processes are about to train. To be called before any exchange of values: one whose arrays have
-    different sizes ends the process from C++.
+    """Compares what the processes are about to train. Call this before any exchange of values: an exchange of arrays
+    of different sizes ends the process from C++.
 
     Args:
       model, mesh, remainder: see `SpmdEngine`.
@@ -38,7 +38,7 @@ def require_one_program(
       specs: how each of the params is split over the mesh.
 
     Raises:
-      ModelMismatch: another one trains something else, and what differs.
+      ModelMismatch: another process trains something else; names what differs.
     """
     variables = shapes.variables
     optimizer = jax.tree_util.tree_flatten_with_path(shapes.optimizer)[0]
@@ -58,7 +58,7 @@ def require_one_program(
 
 
 def _transform(model: Model, shapes: Shapes) -> dict[str, str]:
-    """The form of the `worker_transform`'s state."""
+    """Describes the `worker_transform`'s state."""
     if model.worker_transform is None:
         return {"worker_transform": "none"}
     kinds = model.shaped(model.worker_transform.init, shapes.params)
@@ -66,14 +66,14 @@ def _transform(model: Model, shapes: Shapes) -> dict[str, str]:
 
 
 def require_one_loss(group: Group, model: Model, shapes: Shapes, batch: PyTree) -> None:
-    """Compares what comes of the processes' losses, metrics and all, which is exchanged with the gradients.
+    """Compares the outputs of the processes' losses and metrics, which are exchanged with the gradients.
 
     Args:
       model: what is trained, and its `shapes`.
       batch: of a step.
 
     Raises:
-      ModelMismatch: another process has other metrics.
+      ModelMismatch: another process has different metrics.
     """
     one = batch.batches[0] if isinstance(batch, Several) else batch
     one = one[0] if model.accumulate > 1 else one
@@ -87,16 +87,16 @@ def require_one_loss(group: Group, model: Model, shapes: Shapes, batch: PyTree) 
 
 
 def first_batches(group: Group, own: OwnPart, batch: PyTree, key: str, unless: str, say: Say) -> Sequence[bool]:
-    """Compares the first batches of all processes: they compute one program.
+    """Compares the first batches of all processes, which compute one program.
 
     Args:
       own: the parts that this process brings.
       batch: its first one, or those of the first call.
       key: where the processes publish what they have.
-      unless: where a process publishes that it ends the training before.
+      unless: where a process publishes that it ends the training instead.
 
     Returns:
-      Of each process, whether it has NumPy's arrays for the steps of a call; nothing if the training has ended.
+      For each process, whether a call's batches are stacked NumPy arrays; empty if the training has ended.
 
     Raises:
       DataError: they differ in shape.
@@ -114,14 +114,14 @@ def first_batches(group: Group, own: OwnPart, batch: PyTree, key: str, unless: s
         if other[:2] == forms[before][:2] and other[4] != theirs and group.is_chief:
             say(
                 f"WARNING: {group.name(before)} and {group.name(index)} compute the same part of each batch "
-                "together, as the mesh says, and should bring the same one, but their first ones differ: take the same "
-                "data there, in the same order, or give the mesh an axis data over these workers"
+                "together, but their first batches differ: give both the same data in the same order, or give the mesh "
+                "a data axis over these workers"
             )
         if other[:2] != forms[0][:2]:
             raise DataError(
-                f"the workers compute in step and need batches of one shape, but that of {group.name(0)} is "
-                f"{forms[0][1]} and that of {group.name(index)} {other[1]}. Where a batch is on the devices "
-                "already, that counts the examples of all workers."
+                f"workers that compute in step need batches of one shape, but that of {group.name(0)} is "
+                f"{forms[0][1]} and that of {group.name(index)} is {other[1]}. The shape of a batch that is already "
+                "on the devices counts the examples of all workers."
             )
     if group.is_chief:
         _warn_of_one_data(group, [(form[3], form[4]) for form in forms], say)
@@ -129,7 +129,7 @@ def first_batches(group: Group, own: OwnPart, batch: PyTree, key: str, unless: s
 
 
 def _warn_of_one_data(group: Group, parts: Sequence[tuple[int, str]], say: Say) -> None:
-    """`parts`: of each process, which part of a batch it brings, and the digest of its first one."""
+    """`parts`: for each process, its part of a batch and the digest of its first one."""
     whose: dict[str, tuple[int, int]] = {}
     for index, (part, digest) in enumerate(parts):
         before, theirs = whose.setdefault(digest, (index, part))
@@ -139,7 +139,7 @@ def _warn_of_one_data(group: Group, parts: Sequence[tuple[int, str]], say: Say) 
 
 
 def different_from_chief(group: Group, what: str, values: Sequence[Any], about: str) -> str:
-    """Names the processes whose arrays have other bits than the chief's; nothing if all have the same. `about`: see
+    """Names the processes whose arrays differ from the chief's in any bit; empty if none does. `about`: see
     `ProcessGroup.receive`.
     """
     digests = group.gather(f"digests/{what}", digest_of(values), about)
@@ -147,12 +147,12 @@ def different_from_chief(group: Group, what: str, values: Sequence[Any], about: 
 
 
 def warn_of_other_params(group: Group, params: Mapping[str, Any], agreed: Callable[[PyTree], PyTree], say: Say) -> None:
-    """Says whose params the first step has left others, by more than what machines round differently: the chief of the
-    farthest, each of the others of itself.
+    """Warns if params differ after the first step by more than rounding: the chief warns about the process that is
+    farthest off, each other process about itself.
 
     Args:
-      params: by name, what this process has whole.
-      agreed: gives all processes the chief's.
+      params: by name, those that this process has whole.
+      agreed: returns the chief's values on all processes.
     """
     if not different_from_chief(group, "params after the first step", list(params.values()), COMPARES):
         return
@@ -167,20 +167,20 @@ def warn_of_other_params(group: Group, params: Mapping[str, Any], agreed: Callab
         say(
             f"WARNING: after the first step, {whose} of {group.name(index)} differs from {group.name(0)}'s by "
             f"{apart_by:.2g} of its largest value, and nothing makes them equal again: the same gradient must make "
-            "the same update on all workers, so give all the same optimizer, with the same numbers"
+            "the same update on all workers, so give all the same optimizer with the same settings"
         )
 
 
 def same_batches(group: Group, batches: Iterable[PyTree], what: str) -> Iterator[PyTree]:
-    """Batches that all processes compute with together, each of which holds a part of the variables.
+    """Yields batches that all processes, which each hold a part of the variables, compute with together.
 
     Args:
       batches: of this process.
-      what: it does with them, as in «worker:0 {what}».
+      what: it does with them, as in "worker:0 {what}".
 
     Raises:
-      ClusterError: another process does something else meanwhile.
-      DataError: another one brings other batches, or more or fewer.
+      ClusterError: another process is doing something else.
+      DataError: another one has different batches, or more or fewer.
     """
     number = 0
     for number, batch in enumerate(batches, 1):
@@ -192,19 +192,19 @@ def same_batches(group: Group, batches: Iterable[PyTree], what: str) -> Iterator
 
 
 def _require_same_batch(group: Group, number: int, form: Sequence[str], what: str) -> None:
-    """`form`: of the batch; nothing where there is none any more."""
+    """`form`: of the batch; empty after the last one."""
     forms = group.barrier(what, form)
     index = next((index for index, other in enumerate(forms) if other != forms[0]), None)
     if index is None:
         return
     if not all(forms):
         some = ", ".join(group.name(index) for index, other in enumerate(forms) if not other)
-        how = f"there are {number - 1} on {some}, and more on others"
+        how = f"there are {number - 1} on {some} and more on others"
     else:
-        how = f"the batch number {number} of {group.name(index)} is another one than that of {group.name(0)}"
+        how = f"batch {number} of {group.name(index)} differs from that of {group.name(0)}"
     raise DataError(
         "each worker holds a part of the variables, so all evaluate and predict together, on the same batches; but "
-        f"{how}. Give all workers the same ones."
+        f"{how}. Give all workers the same batches."
     )
 
 

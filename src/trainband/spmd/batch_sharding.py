@@ -1,4 +1,4 @@
-"""BatchSharding: puts a batch on the devices of a mesh, each its part of the examples."""
+"""BatchSharding: splits a batch over the devices of a mesh."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.sharding import is_on_cpu
 
 REMAINDERS = ("pad", "refuse")
-"""What becomes of a batch whose examples the devices do not divide: it is filled up for the way to the devices, whose
-program leaves out again what fills it up; or it is refused.
+"""How to treat a batch that does not divide evenly over the devices: pad it for the transfer to the devices, whose
+program ignores the padding; or refuse it.
 """
 
 
 class OwnPart(NamedTuple):
-    """What a process brings of each batch.
+    """A process's share of each batch.
 
     Attributes:
       first: the number of its first part.
-      parts: how many are its own.
-      sharers: the numbers of the processes that compute these parts together, its own among them; each brings the
+      parts: how many parts it has.
+      sharers: the numbers of the processes that compute these parts together, including its own; each brings the
         same examples.
     """
 
@@ -42,38 +42,38 @@ class OwnPart(NamedTuple):
 
 
 def own_part(process: int, parts: Mapping[int, set[int]], task: str) -> OwnPart:
-    """What this process brings, if these are the parts that the devices of each process compute.
+    """Returns this process's share, given the parts that each process's devices compute.
 
     Raises:
-      ClusterError: processes would take one another's rows for theirs.
+      ClusterError: a process would take another's rows for its own.
     """
     mine = parts[process]
     for number, theirs in parts.items():
         if max(theirs) - min(theirs) + 1 != len(theirs):
             raise ClusterError(
                 f"{task}: the devices of process {number} have the parts {', '.join(map(str, sorted(theirs)))} of each "
-                "batch, which are not neighbours: workers would take one another's rows for theirs. Name the axis data "
+                "batch, which are not adjacent: workers would take one another's rows for their own. Put the axis data "
                 "first in the mesh."
             )
     sharers = tuple(sorted(number for number, theirs in parts.items() if theirs & mine))
     if any(parts[number] != mine for number in sharers):
         raise ClusterError(
-            f"{task}: processes {', '.join(map(str, sharers))} share some parts of each batch, but not all: as many "
-            "devices as compute one part together must be a multiple of those of a process, or divide them. Change the "
+            f"{task}: processes {', '.join(map(str, sharers))} share some parts of each batch, but not all: the number "
+            "of devices that compute one part must be a multiple or a divisor of the devices per process. Change the "
             "mesh's axes other than data."
         )
     return OwnPart(min(mine), len(mine), sharers)
 
 
 class BatchSharding:
-    """Puts batches on the devices of a mesh, each its part of the examples.
+    """A callable that splits batches over the devices of a mesh.
 
     Args:
       mesh: of this process's devices, or of several processes'.
-      axes: of the mesh, over which examples are split.
+      axes: the mesh axes that examples are split over.
       remainder: see `REMAINDERS`.
       task: for messages.
-      say: where lines for people go.
+      say: prints lines for the user.
     """
 
     def __init__(self, mesh: Mesh, axes: Sequence[str], remainder: str, task: str, say: Say = say_on_stderr) -> None:
@@ -83,25 +83,25 @@ class BatchSharding:
         self._split = NamedSharding(mesh, PartitionSpec(self._axes)) if self._axes else self._whole
         self._split_stacks = NamedSharding(mesh, PartitionSpec(None, self._axes)) if self._axes else self._whole
         self.remainder = remainder
-        """As it was given."""
+        """As given."""
         self._task = task
         self._say = say
         self._is_first = True
         self._alone = mesh.size == 1
         self._copies = is_on_cpu(mesh)
         self._processes = len({device.process_index for device in mesh.devices.flat})
-        # On a mesh of CPUs beside accelerators, not `jax.process_index()`, which is that among the accelerators'.
+        # Not `jax.process_index()`: on a mesh of CPUs beside accelerators, that is the accelerators' index.
         process = mesh.devices.flat[0].client.process_index()
         self._own = own_part(process, self._parts_by_process(), task)
         self._local = self._own.parts
         self._rows: int | None = None
         self._places: dict[tuple[int, ...], list[tuple[jax.Device, int, int]]] = {}
-        """Of each shape of a global array, the rows of this process's part that each of its devices gets."""
+        """For each shape of a global array, the rows of this process's part that each device gets."""
         self._known: dict[int, _Known] = {}
         """By the id of a batch's first array."""
         here = [device for device in mesh.devices.flat if device.process_index == process]
         self._only = here[0] if len(here) == 1 else None
-        """The device of this process in the mesh, if it has but one."""
+        """The device of this process in the mesh, if it has only one."""
         self._put: Callable[..., tuple[jax.Array, ...]] | None = None
         """Puts NumPy arrays on it: on a CPU in half the time of `jax.device_put`, which mostly does other things."""
         if self._only is not None and self._copies:
@@ -109,20 +109,20 @@ class BatchSharding:
 
     @property
     def parts(self) -> int:
-        """Into how many parts a batch is split, over all processes."""
+        """How many parts a batch is split into, over all processes."""
         return self._parts
 
     @property
     def local(self) -> int:
-        """Into how many parts the batch of this process is split."""
+        """How many parts the batch of this process is split into."""
         return self._local
 
     def expect(self, rows: int) -> None:
-        """Takes batches of this size from now on: all processes' have changed to it in the same step."""
+        """Accepts batches of this size from now on: all processes have changed to it in the same step."""
         self._rows = rows
 
     def forget(self) -> None:
-        """Lets the batches of another training have another size."""
+        """Allows another batch size in the next training."""
         self._rows = None
 
     @property
@@ -138,16 +138,16 @@ class BatchSharding:
         return parts
 
     def __call__(self, batch: PyTree) -> PyTree:
-        """The batch on the devices; one that is there already is given back.
+        """Returns the batch on the devices; unchanged if it is already there.
 
         Raises:
-          DataError: its examples do not divide, which is to be refused; or its arrays have different numbers of them.
+          DataError: its examples do not divide evenly and must; or its arrays have different numbers of them.
         """
         if isinstance(batch, ShardedBatch):
             return batch
         if isinstance(batch, tuple) and batch and isinstance(batch[0], ShardedBatch):
             return batch  # micro-batches
-        # A tuple of arrays is its own list of leaves; to flatten it takes some microseconds of every step.
+        # A tuple of arrays is its own list of leaves; flattening it takes some microseconds of every step.
         known = self._known.get(id(batch[0])) if type(batch) is tuple and batch else None
         if known is None or not known.is_tuple or not known.is_of(batch):
             leaves, structure = jax.tree.flatten(batch)
@@ -171,7 +171,7 @@ class BatchSharding:
             self._check_alike(rows)
         if missing and self._is_first:
             self._say(
-                f"{self._task}: a batch of {rows} examples does not divide over {self._local} devices, so that each of "
+                f"{self._task}: a batch of {rows} examples does not divide over {self._local} devices, so each of "
                 f"them computes the whole step; batches of a multiple of {self._local} are computed in parts"
             )
         self._is_first = False
@@ -182,8 +182,8 @@ class BatchSharding:
         sharded = ShardedBatch(jax.tree.unflatten(structure, placed), real, examples=rows)
         is_new = not any(one is leaf for one, leaf in zip(placed, leaves, strict=True))
         if is_new and self._only is not None and all(_lies_on(leaf, self._only) for leaf in leaves):
-            # Data that is kept on the device comes again and again, and never changes. No memory is held by this that
-            # would go otherwise: what lies there already was not copied, and what is known of it goes with it.
+            # Data kept on the device is passed again and again and never changes. This keeps no memory alive: arrays
+            # already on the device were not copied, and their entry is dropped with them.
             key = id(leaves[0])
             leaving = partial(self._forget_batch, key)
             is_tuple = structure == jax.tree.structure(tuple(leaves))
@@ -192,11 +192,11 @@ class BatchSharding:
         return sharded
 
     def stacked(self, stack: PyTree) -> BatchStack | None:
-        """The batches of several steps on the devices, from NumPy arrays that nobody writes into; `None` where they do
-        not divide: those go one by one.
+        """Returns the batches of several steps on the devices, from NumPy arrays that nothing writes into; `None` if
+        they do not divide evenly and must go one by one.
 
         Raises:
-          DataError: their arrays have different numbers of examples, or others than the other processes'.
+          DataError: their arrays have different numbers of examples, or not as many as other processes'.
         """
         leaves, structure = jax.tree.flatten(stack)
         rows = self._rows_of([leaf[0] for leaf in leaves])
@@ -229,19 +229,19 @@ class BatchSharding:
             raise DataError(f"{self._task}: a batch has no array with examples along its first axis.")
         if len(sizes) > 1 and self._parts > 1:
             raise DataError(
-                f"{self._task}: the arrays of a batch must have as many examples each, along their first axis, to be "
-                f"split over devices; got {', '.join(map(str, sorted(sizes)))}."
+                f"{self._task}: the arrays of a batch must have the same number of examples, along their first axis, "
+                f"to be split over devices; got {', '.join(map(str, sorted(sizes)))}."
             )
         return int(np.shape(next(leaf for leaf in leaves if np.ndim(leaf)))[0])
 
     def _check_alike(self, rows: int) -> None:
-        """All processes compute one program, made for batches of one size."""
+        """Refuses another size: the program of all processes is made for one."""
         if self._rows is None:
             self._rows = rows
         if rows != self._rows:
             raise DataError(
                 f"{self._task}: a batch has {rows} examples, but the first one had {self._rows}: workers that compute "
-                "in step need batches of one size. Drop the last, shorter batch of an epoch, or fill it up."
+                "in step need batches of one size. Drop the last, shorter batch of an epoch, or pad it."
             )
 
     def _place_all(self, leaves: list[Any]) -> list[jax.Array]:
@@ -264,7 +264,7 @@ class BatchSharding:
         if not shape or not isinstance(leaf, jax.Array):
             made: jax.Array = jax.make_array_from_process_local_data(sharding, np.asanyarray(leaf), shape)
             return made
-        # The same for arrays on a device, in a sixth of its time.
+        # Does the same for arrays on a device, in a sixth of the time.
         places = self._places.get(shape)
         if places is None:
             found = [
@@ -286,7 +286,7 @@ def _lies_on(leaf: Any, device: jax.Device) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A batch of arrays on the device, and how it lies on the mesh."""
+    """A batch of arrays on the device, and as placed on the mesh."""
 
     leaves: list[weakref.ref[jax.Array]]
     structure: Any
@@ -294,7 +294,7 @@ class _Known:
     batch: ShardedBatch
 
     def is_of(self, leaves: Sequence[Any]) -> bool:
-        """Whether these are the very arrays, which still are there."""
+        """Whether these are the same arrays, and not deleted."""
         if len(leaves) != len(self.leaves):
             return False
         for known, leaf in zip(self.leaves, leaves, strict=True):
@@ -305,7 +305,7 @@ class _Known:
 
 
 def sharded_evenly(mesh: Mesh, axes: Sequence[str], batch: PyTree) -> PyTree:
-    """A batch that every process has, in parts where the devices divide it; for an evaluation."""
+    """Places a batch that every process has for an evaluation, split if it divides evenly."""
     parts = math.prod(mesh.shape[axis] for axis in axes)
     split = NamedSharding(mesh, PartitionSpec(tuple(axes)))
     whole = NamedSharding(mesh, PartitionSpec())
@@ -315,7 +315,7 @@ def sharded_evenly(mesh: Mesh, axes: Sequence[str], batch: PyTree) -> PyTree:
         fits = array.ndim > 0 and axes and array.shape[0] and array.shape[0] % parts == 0
         where = split if fits else whole
         if where.is_fully_addressable:
-            on_mesh: jax.Array = jax.device_put(array, where)  # from another device without the host
+            on_mesh: jax.Array = jax.device_put(array, where)  # from another device, not through the host
             return on_mesh
         array = np.asarray(array)
         return jax.make_array_from_callback(array.shape, where, lambda index: array[index])
@@ -324,7 +324,7 @@ def sharded_evenly(mesh: Mesh, axes: Sequence[str], batch: PyTree) -> PyTree:
 
 
 def _filled(leaf: Any, missing: int) -> NDArray[Any]:
-    """With so many examples more: repetitions of the last one, whose arithmetic is as sound as its."""
+    """Pads with copies of the last example, which are as safe to compute with as the original."""
     array = np.asarray(leaf)
     if not array.ndim:
         return array

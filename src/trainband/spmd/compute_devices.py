@@ -1,4 +1,4 @@
-"""ComputeDevices: what a task computes on, and how much of its memory is in use."""
+"""ComputeDevices: the devices that a task computes on, and their memory in use."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import jax
 
 
 class DeviceMemory(NamedTuple):
-    """Memory of one or several devices, in bytes; 0 where they don't say."""
+    """Memory of one or several devices, in bytes; 0 if unknown."""
 
     used: int = 0
     limit: int = 0
-    """How much the process can have of it."""
+    """How much of it the process can use."""
 
 
 class ComputeDevices:
     """The devices of this process that an engine computes on.
 
     Args:
-      devices: of a mesh, perhaps with those of other processes, which are left out.
+      devices: of a mesh; those of other processes are left out.
     """
 
     def __init__(self, devices: Iterable[jax.Device]) -> None:
-        # Each by its own platform: of a mesh of CPUs beside accelerators, `jax.process_index` tells another number.
+        # Each by its own platform: on a mesh of CPUs beside accelerators, `jax.process_index` is another number.
         self._devices = [device for device in devices if device.process_index == device.client.process_index()]
 
     @property
@@ -35,7 +35,7 @@ class ComputeDevices:
         return ", ".join(kind if count == 1 else f"{count} × {kind}" for kind, count in kinds.items())
 
     def memory(self) -> DeviceMemory:
-        """The sum over the devices. It asks their allocators, and waits for nothing that they compute."""
+        """Returns the sum over the devices. Asks their allocators, without waiting for computations."""
         memories = [_memory_of(device) for device in self._devices]
         return DeviceMemory(sum(one.used for one in memories), sum(one.limit for one in memories))
 
@@ -43,6 +43,6 @@ class ComputeDevices:
 def _memory_of(device: jax.Device) -> DeviceMemory:
     try:
         statistics = device.memory_stats() or {}
-    except jax.errors.JaxRuntimeError:  # as platforms raise that keep no such statistics
+    except jax.errors.JaxRuntimeError:  # raised by platforms without such statistics
         statistics = {}
     return DeviceMemory(int(statistics.get("bytes_in_use", 0)), int(statistics.get("bytes_limit", 0)))

@@ -1,4 +1,4 @@
-"""ControlFlags: what a process tells all others with a step."""
+"""ControlFlags: numbers that a process sends all others with a step."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from trainband.spmd.step_program import CONTROL_FLAGS
 
 
 class ControlFlags:
-    """Four numbers of each process that go with the gradients, and cost no exchange.
+    """Four numbers of each process that travel with the gradients and cost no exchange.
 
-    Where several steps are computed in one call, they go with the first of them.
+    If a call computes several steps, they go with the first.
 
-    - The first says that the process can go no further: no step changes anything from this one on. Where the data ends
+    - The first means that the process cannot continue: from this step on, no step changes anything. If the data ends
       within a call, it goes with the call's first step that has no batch.
-    - The second is the chief's: how many steps from now the next checkpoint is of. The others then leave their worker
-      states or, where no process has all the values, give the chief their parts.
-    - The third and fourth are the chief's too: which number of the optimizer's state is another one from this step on,
-      and what.
+    - The second is the chief's: the number of steps until the next checkpoint. The others then leave their worker
+      states or, if no process has all the values, give the chief their parts.
+    - The third and fourth are also the chief's: which number of the optimizer's state changes from this step on, and
+      its new value.
 
     Args:
       mesh: the devices of all processes.
@@ -36,14 +36,14 @@ class ControlFlags:
         self._said: tuple[float, ...] = ()
         self._array: jax.Array | None = None
         self.ends_at = 0
-        """With which step of the next call this process ends the training, if with one after the first."""
+        """The step of the next call with which this process ends the training, if not the first."""
 
     def steer(self, settings: Mapping[int, float]) -> None:
-        """Tells with the next steps, one with each, what these numbers of the optimizer's state are, from 1."""
+        """Sends new values of numbers of the optimizer's state (counted from 1), one with each step."""
         self._settings.update(settings)
 
     def next(self, ends: float, saves: float) -> jax.Array:
-        """Those of this process for the next call, beside the others'; mostly the same as before."""
+        """Returns the flags for the next call, this process's part set; mostly the same as before."""
         which = next(iter(self._settings), 0)
         setting = which, self._settings.pop(which, 0.0)
         ends_at, self.ends_at = self.ends_at, 0

@@ -1,6 +1,7 @@
-"""The guard before JAX's coordination service: it lets in those that know the job's secret, and nobody else.
+"""The guard of JAX's coordination service, which admits only callers that prove that they belong to the job.
 
-The service itself asks for none. So it listens where this machine alone reaches it, and the guard listens in its place.
+The service itself checks no secret, revocation or role. It therefore listens at a socket that only this user can
+reach, and the guard listens in its place.
 """
 
 from __future__ import annotations
@@ -8,30 +9,29 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from pathlib import Path
 
 from trainband.spmd.coordinator_proxy import CONNECT_S, PURPOSE, pump
-from trainband.spmd.proof import ask_proof
-
-MOST_STRANGERS = 64
-"""Connections that are being asked for a proof at a time; more are closed at once."""
+from trainband.spmd.proof import Proof
+from trainband.spmd.strangers import Strangers
 
 
 class CoordinationGuard:
-    """Passes on to the service what comes from those that have proved themselves.
+    """Forwards connections to the service once the caller has proved itself.
 
     Args:
-      listener: where the others look for the service.
-      port: where the service is, on this machine's loopback interface.
-      secret: the job's.
+      listener: where the others expect the service.
+      service: the path of the service's socket.
+      proof: what callers must give.
     """
 
-    def __init__(self, listener: socket.socket, port: int, secret: bytes) -> None:
+    def __init__(self, listener: socket.socket, service: Path, proof: Proof) -> None:
         self._listener = listener
-        self._port = port
-        self._secret = secret
+        self._service = service
+        self._proof = proof
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
-        self._asked = threading.BoundedSemaphore(MOST_STRANGERS)
+        self._strangers = Strangers()
         self._start(self._accept)
 
     def close(self) -> None:
@@ -51,33 +51,32 @@ class CoordinationGuard:
                 caller, _ = self._listener.accept()
             except OSError:
                 return  # closed
-            if self._asked.acquire(blocking=False):
-                self._start(self._let_in, caller)
-            else:
-                caller.close()
+            self._strangers.add(caller)
+            self._start(self._let_in, caller)
 
     def _let_in(self, caller: socket.socket) -> None:
         with caller:
             try:
-                proved = ask_proof(caller, self._secret, PURPOSE)
+                proved = self._proof.ask(caller, PURPOSE)
             finally:
-                self._asked.release()
-            if not proved:
+                self._strangers.remove(caller)
+            if proved is None:
                 return
-            try:
-                service = socket.create_connection(("127.0.0.1", self._port), timeout=CONNECT_S)
-            except OSError:
-                return  # it has ended
-            with service:
+            with socket.socket(socket.AF_UNIX) as service:
+                service.settimeout(CONNECT_S)
+                try:
+                    service.connect(str(self._service))
+                except OSError:
+                    return  # it has ended
                 self._pass_on(caller, service)
 
     def _pass_on(self, caller: socket.socket, service: socket.socket) -> None:
-        """Both ways, until either end closes; then both do."""
+        """Forwards both ways until either end closes; then closes both."""
         with self._lock:
             self._sockets |= {caller, service}
         for one in (caller, service):
             one.settimeout(None)
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         back = threading.Thread(target=self._one_way, args=(service, caller), name="trainband-guard-back", daemon=True)
         back.start()
         self._one_way(caller, service)

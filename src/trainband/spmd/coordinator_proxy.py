@@ -1,7 +1,10 @@
 """A proxy between this process and JAX's coordination service on another machine.
 
-JAX's client ends its whole process, from C++, in the moment in which its connection to the service breaks. Behind a
-proxy the connection stays, and the one who knows that the service is gone is this program, which can say so.
+JAX's client ends its whole process, from C++, as soon as its connection to the service breaks. Behind a proxy the
+connection stays open, and this program learns that the service has gone and can report it.
+
+The proxy gives this task's proof to the service's guard. It therefore listens at a socket that only this user can
+reach.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ import threading
 import time
 
 from trainband.errors import AuthenticationError
-from trainband.spmd.proof import prove
+from trainband.spmd.private_socket import PrivateSocket
+from trainband.spmd.proof import Proof
 
 CHUNK = 1 << 16
 CONNECT_S = 10.0
@@ -23,28 +27,36 @@ PURPOSE = "coordination"
 
 
 class CoordinatorProxy:
-    """Listens on a port of this machine's own and passes everything on, both ways. A context manager.
+    """Forwards everything, both ways, from a socket that only this user can reach.
 
     Args:
-      host, port: of the service, or of the guard before it.
-      secret: the job's, which it proves there that this task knows; empty where the job has none.
+      host, port: of the service, or of its guard.
+      chief: the task there.
+      proof: what this task gives there.
     """
 
-    def __init__(self, host: str, port: int, secret: bytes = b"") -> None:
+    def __init__(self, host: str, port: int, chief: str, proof: Proof) -> None:
         self._upstream = host, port
-        self._secret = secret
+        self._chief = chief
+        self._proof = proof
         self._sockets: list[socket.socket] = []
         self._lock = threading.Lock()
         self._closed = False
         self.broken = threading.Event()
         """Set when the service has closed a connection, or cannot be reached."""
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._place = PrivateSocket()
+        self.address = self._place.address
         """Where to connect instead."""
+        self._listener = self._place.listen()
         self._spawn(self._accept)
+
+    def seal(self) -> None:
+        """Stops taking connections. Idempotent."""
+        self._place.seal()
 
     def close(self) -> None:
         """Ends all connections. Idempotent."""
+        self.seal()
         with self._lock:
             self._closed = True
             sockets = [self._listener, *self._sockets]
@@ -72,23 +84,22 @@ class CoordinatorProxy:
             return  # `inner` stays open, and waits
         outer.settimeout(None)
         self._keep(outer)
-        for one in (inner, outer):
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._spawn(pump, inner, outer)
         if not pump(outer, inner):
-            inner.close()  # it was somebody else; JAX's client tries again
+            inner.close()  # it was another program; JAX's client tries again
         elif not self._closed:
             self.broken.set()
 
     def _reached(self) -> socket.socket | None:
-        """A connection to the service, which may be about to start; `None` if it does not."""
+        """Connects to the service, which may be about to start; `None` if it does not."""
         until = time.monotonic() + CONNECT_S
         while not self._closed and time.monotonic() < until:
             with contextlib.suppress(OSError):
                 outer = socket.create_connection(self._upstream, timeout=CONNECT_S)
                 try:
-                    prove(outer, self._secret, PURPOSE, f"the coordination service at {self._upstream[0]}")
-                except (OSError, AuthenticationError):  # it ends, or somebody else has its port now
+                    self._proof.give(outer, PURPOSE, self._chief, f"the coordination service at {self._upstream[0]}")
+                except (OSError, AuthenticationError):  # it is ending, or another program has its port now
                     outer.close()
                 else:
                     return outer
@@ -104,9 +115,9 @@ class CoordinatorProxy:
 
 
 def pump(source: socket.socket, target: socket.socket) -> bool:
-    """Passes on all that comes, until the end; whether anything came."""
+    """Forwards everything until the end; returns whether anything came."""
     came = False
-    with contextlib.suppress(OSError):  # the other end has gone, which is all there is to know
+    with contextlib.suppress(OSError):  # the other end has gone
         while data := source.recv(CHUNK):
             came = True
             target.sendall(data)

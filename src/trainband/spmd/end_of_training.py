@@ -1,13 +1,13 @@
-"""EndOfTraining: why a training ends that several processes compute in step, as they tell one another."""
+"""EndOfTraining: why processes that compute in step end a training, as they tell one another."""
 
 from __future__ import annotations
 
+from trainband.job.reports import FINISHED, USED_UP
 from trainband.spmd.process_group import Group
-from trainband.spmd.report import FINISHED, USED_UP
 
 
 class EndOfTraining:
-    """The reasons for which processes can go no further, of one training after the other.
+    """The reasons why processes cannot continue, for one training after another.
 
     Args:
       group: the processes.
@@ -16,27 +16,35 @@ class EndOfTraining:
     def __init__(self, group: Group) -> None:
         self._group = group
         self.key = ""
-        """Where the reasons of this training are."""
+        """Where this training's reasons are."""
+        self.reached = ""
+        """Why the training has ended, once this process knows that it has."""
+        self.until = 0
+        """How many calls of it all processes make, once known."""
         self._has_told = False
 
     def begin(self, training: int) -> None:
-        """Begins a training, which has this number."""
-        self.key = f"ended/{training}"
+        """Begins the training with this number."""
+        self.key, self.reached, self.until = f"ended/{training}", "", 0
         self._has_told = False
 
     def tell(self, reason: str, call: int, step: int = 0) -> None:
-        """Leaves the reason why a call ends the training for all, with this step of it; once."""
+        """Publishes, once, why this step of this call ends the training for all."""
         if not self._has_told:
             self._has_told = True
             self._group.publish(f"{self.key}/{self._group.index}", [call, step, reason])
 
+    def reach(self, until: int = 0) -> None:
+        """Notes that another process has ended the training, of which all make `until` calls."""
+        self.reached, self.until = self.why(), until
+
     @property
     def own(self) -> str:
-        """How the others know of the end of this process's batches."""
+        """The others' reason when this process's batches end."""
         return f"{self._group.task}: {USED_UP}"
 
     def why(self) -> str:
-        """Of those that have ended the training, the reason of the one that was the first."""
+        """Returns the reason of the process that ended the training first."""
         found = []
         for index in range(self._group.count):
             told = self._group.read(f"{self.key}/{index}")

@@ -1,205 +1,148 @@
-"""FailureDetector: who of the processes that compute in step lives, and whether they do the same."""
+"""FailureDetector: which processes that compute in step are alive, and whether they do the same."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-import sys
-import threading
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
-import jax
-
-from trainband.errors import ClusterError, PeerError
-from trainband.launch.worker_group import LOST_A_PEER
-from trainband.runtime.formatting import LINE_PREFIX
+from trainband.cluster.worker_group import LOST_A_PEER
+from trainband.errors import ClusterError, PeerError, ResourceExhausted, Unreachable
+from trainband.runtime.base import Runtime
 from trainband.runtime.logs import task_logger
-from trainband.runtime.waiting import FIRST_NOTICE_S, NOTICE_EVERY_S, Say
 from trainband.spmd.activity import OF_ALL, Activity, Wait
-from trainband.spmd.coordination import POLL_S, Coordination
+from trainband.spmd.connection import Connection
+from trainband.spmd.peer_heartbeats import Heartbeat, Peer, PeerHeartbeats
+
+POLL_S = 0.05
+"""Between two reads of a value."""
 
 BEAT_S = 0.5
 """Between two heartbeats."""
 
 ALARMED_S = 2.0
-"""How long a process may be silent once an exchange has failed: then somebody has died, and the question is who."""
+"""How long a process may be silent once an exchange has failed: one has died, and the question is which."""
 
 CROSSED_S = 2.0
-"""For two processes that seem to wait for each other at two places of the program."""
+"""For two processes that seem to wait for each other at different places in the program."""
 
 COME_OUT_S = 2.0
-"""For the main thread to end by itself, once it is known that a peer is gone."""
+"""For the main thread to end by itself once a peer is known to be gone."""
 
 LINGER_S = 3.0
 """For the others to read why the chief has gone: the key-value store is in its process."""
 
 LEAVE_S = LINGER_S + 2.0
-"""To tell the others, and for JAX to let go."""
+"""To tell the others, and for JAX to shut down."""
 
 IN_ORDER = (
-    "workers that compute in step make the same calls in the same order, fit and restore among them; where each holds "
-    "a part of the variables, that goes for params, evaluate, predict and save too"
+    "workers that compute in step must make the same calls in the same order, including fit and restore and, if each "
+    "holds a part of the variables, params, evaluate, predict and save"
 )
 
 
-class Heartbeat(NamedTuple):
-    """What a process says of itself.
-
-    Attributes:
-      number: of this heartbeat.
-      step: in which training it is, and at which call of it.
-      waits: whether it is in an exchange with the others, or computes for one.
-      doing: what else it does, in words.
-      wait: what it waits for, if for a value.
-    """
-
-    number: int
-    step: tuple[int, int]
-    waits: bool
-    doing: str
-    wait: Wait | None
-
-    @classmethod
-    def from_json(cls, text: str) -> Heartbeat:
-        number, (training, call), waits, doing, wait = json.loads(text)
-        return cls(number, (training, call), waits, doing, wait and Wait(*wait))
-
-
-@dataclass(slots=True)
-class _Peer:
-    """What is known of another process.
-
-    Attributes:
-      said: its last heartbeat.
-      since: when that came, on this process's clock.
-      moved_at: when it last said something else of itself.
-    """
-
-    said: Heartbeat
-    since: float
-    moved_at: float
-
-
 class FailureDetector:
-    """Sends a heartbeat every half second, and looks at those of the other processes, in a thread of its own.
+    """Sends a heartbeat every half second and checks those of the other processes, in its own thread.
 
-    Whoever is silent for `timeout_s`, or lives and does not take the step that all others wait in, ends the job: then
-    `check` raises an error, and a main thread that no exception can reach ends with the process.
+    A process that is silent for `timeout_s`, or is alive but does not join the step in which all others wait, ends the
+    job: `check` raises an error, and if no exception can reach the main thread, the process exits.
 
     Args:
-      coordination: the key-value store by which the processes speak.
+      connection: of this process with the others.
+      activity: of this process.
       tasks, addresses: of the processes.
-      index: which of them this is.
-      timeout_s, start_s, say: see `ProcessGroup`.
+      index: of this process.
+      timeout_s, start_s, runtime: see `ProcessGroup`.
     """
 
     def __init__(
         self,
-        coordination: Coordination,
+        connection: Connection,
+        activity: Activity,
         tasks: Sequence[str],
         addresses: Sequence[str],
         index: int,
         *,
         timeout_s: float,
         start_s: float,
-        say: Say,
+        runtime: Runtime,
     ) -> None:
-        self._coordination = coordination
+        self._connection = connection
+        self._store = connection.store
+        self._runtime = runtime
         self._tasks = tasks
         self._addresses = addresses
         self._index = index
         self._timeout_s = timeout_s
         self._start_s = start_s
-        self._say = say
-        self._peers: dict[int, _Peer] = {}
+        self.peers = PeerHeartbeats()
+        """The heartbeats of the others."""
         self._failure: PeerError | ClusterError | None = None
         self._alarmed_at: float | None = None
         self._beats = 0
-        self.activity = Activity(self.explained, say)
-        """What this process does."""
-        self._closed = threading.Event()
-        self._answered_at = time.monotonic()
-        for target, name in ((self._watch, "trainband-heartbeat"), (self._guard, "trainband-guard")):
-            threading.Thread(target=target, name=name, daemon=True).start()
+        self._activity = activity
+        self._closed = runtime.event()
+        self._answered_at = runtime.clock()
+        runtime.thread(self._watch, "trainband-heartbeat").start()
+        runtime.thread(self._guard, "trainband-guard").start()
 
     def check(self) -> None:
-        """Raises an error if this process can compute nothing more with the others.
+        """Raises an error if this process can no longer compute with the others.
 
         Raises:
           PeerError: one of them is gone.
-          ClusterError: they do not do what this one does.
+          ClusterError: they are doing something else.
         """
         if self._failure is not None:
             raise self._failure
 
     def has_lost_a_peer(self, exc: BaseException) -> bool:
-        """Whether an error is that which this raises because another process has gone."""
+        """Whether this raised the error because another process has gone."""
         return exc is self._failure and isinstance(exc, PeerError)
 
-    # --- what the others do
-
-    def are_doing(self, indices: Sequence[int]) -> bool:
-        """Whether all of these live and do something for which this one waits longer."""
-        peers = [self._peers.get(index) for index in indices]
-        return all(peer is not None and peer.said.doing for peer in peers)
-
-    def has_heard_from(self, index: int) -> bool:
-        """Whether a heartbeat of a process has come."""
-        return index in self._peers
-
     def explained(self, exc: Exception) -> Exception:
-        """The reason why an exchange has failed; waits until it is known who is gone."""
-        self._alarmed_at = time.monotonic()
+        """Returns the reason why an exchange failed; waits until it is known which process has gone."""
+        self._alarmed_at = self._runtime.clock()
         until = self._alarmed_at + self._timeout_s
-        while self._failure is None and time.monotonic() < until:
-            time.sleep(POLL_S)
+        while self._failure is None and self._runtime.clock() < until:
+            self._runtime.sleep(POLL_S)
         if self._failure is not None:
             return self._failure
         cause = str(exc).splitlines()[0]
-        return PeerError(
-            f"{self._task}: an exchange with the other workers has failed, though all of them live: {cause}"
-        )
-
-    # --- the end
+        return PeerError(f"{self._task}: an exchange with the other workers has failed, though all are alive: {cause}")
 
     def close(self, failure: str = "") -> None:
-        """Tells the others that this process leaves."""
+        """Tells the others that this process is leaving."""
         self._closed.set()
-        # A call hangs where the chief has gone, and then there is nobody to be told.
-        leaving = threading.Thread(target=self._leave, args=(failure,), name="trainband-leaving", daemon=True)
-        if not self._coordination.lost:
+        # A call hangs if the chief has gone, and then there is no one to tell.
+        leaving = self._runtime.thread(lambda: self._leave(failure), "trainband-leaving")
+        if not self._connection.lost:
             try:
                 leaving.start()
-            except RuntimeError:  # Python 3.12.0 to 3.12.2 start no thread at exit
+            except ResourceExhausted:  # Python 3.12.0 to 3.12.2 start no thread at exit
                 self._leave(failure)
             else:
                 leaving.join(LEAVE_S)
-        self._coordination.hang_up()
+        self._connection.hang_up()
 
     def _leave(self, failure: str) -> None:
-        with contextlib.suppress(jax.errors.JaxRuntimeError):
+        with contextlib.suppress(Unreachable):
             if failure and self._failure is None:
                 self._note_gone(self._index, f"{self._task} has failed: {failure}")
-            self._coordination.set(f"left/{self._index}", "yes")
+            self._store.set(f"left/{self._index}", "yes")
             well = not failure and self._failure is None
             if self._is_chief:
                 well = self._linger() and well
-            self._coordination.close(well=well)
+            self._connection.close(well=well)
 
     def _linger(self) -> bool:
-        """Waits for the others to read what is in this process. Whether all have gone."""
-        until = time.monotonic() + LINGER_S
-        while time.monotonic() < until:
-            if len({*self._coordination.list("left/"), *self._coordination.list("gone/")}) == len(self._tasks):
+        """Waits for the others to read the store in this process; returns whether all have left."""
+        until = self._runtime.clock() + LINGER_S
+        while self._runtime.clock() < until:
+            if len({*self._store.list("left/"), *self._store.list("gone/")}) == len(self._tasks):
                 return True
-            time.sleep(POLL_S)
+            self._runtime.sleep(POLL_S)
         return False
-
-    # --- the threads
 
     @property
     def _task(self) -> str:
@@ -210,9 +153,9 @@ class FailureDetector:
         return self._index == 0
 
     def _watch(self) -> None:
-        """Sends heartbeats; a call may hang as long as the chief does, in whose process the store is."""
+        """Sends heartbeats; a call may hang while the chief, whose process has the store, hangs."""
         while not self._closed.wait(BEAT_S):
-            with contextlib.suppress(jax.errors.JaxRuntimeError):  # the guard sees that there was no answer
+            with contextlib.suppress(Unreachable):  # the guard sees that there was no answer
                 self._beat()
 
     def _guard(self) -> None:
@@ -223,130 +166,134 @@ class FailureDetector:
 
     def _beat(self) -> None:
         self._beats += 1
-        own = self.activity
+        own = self._activity
         said = Heartbeat(self._beats, own.step, own.waits_since is not None, own.doing, own.wait)
-        self._coordination.set(f"beat/{self._index}", json.dumps(said))
-        cut_off = self._coordination.cut_off()  # before the values: who leaves says so first
-        gone = {int(index): why for index, why in self._coordination.list("gone/").items()}
+        self._store.set(f"beat/{self._index}", json.dumps(said))
+        # In this order: a leaving process first reports why it failed, then that it leaves; then its connection ends.
+        cut_off = self._connection.cut_off()
+        left = {int(index) for index in self._store.list("left/")}
+        heartbeats = self._store.list("beat/")
+        gone = {int(index): why for index, why in self._store.list("gone/").items()}
+        self._answered_at = now = self._runtime.clock()
         for other, why in gone.items():
             if other != self._index:
                 self._fail(why)
                 return
-        left = {int(index) for index in self._coordination.list("left/")}
-        heartbeats = self._coordination.list("beat/")
-        self._answered_at = now = time.monotonic()
         for key, text in heartbeats.items():
             if int(key) != self._index:
-                self._note(int(key), Heartbeat.from_json(text), now)
+                self.peers.note(int(key), Heartbeat.from_json(text), now)
         for index in sorted(cut_off - left):
-            self._lose(index, "is gone: its connection broke off")
-        for index, peer in self._peers.items():
+            self._lose(index, "is gone: its connection was lost")
+        for index, peer in self.peers.items():
             silent = now - peer.since
             alarmed = self._alarmed_at is not None and now - self._alarmed_at >= ALARMED_S
             if index in left:
-                if self.activity.waits_since is not None and now - self.activity.waits_since >= ALARMED_S:
+                waits_since, wait = self._activity.waits_since, self._activity.wait
+                waits_long = waits_since is not None and now - waits_since >= ALARMED_S
+                if waits_long and (wait is None or self._owes(index, wait)):
                     self._lose(index, f"has left the job, while {self._meanwhile()}")
             elif silent >= self._timeout_s or (alarmed and silent >= ALARMED_S):
                 self._lose(index, f"is gone: not heard for {silent:.0f} s")
         self._look_at_the_slow(now)
         self._look_at_the_crossed()
 
-    def _note(self, index: int, said: Heartbeat, now: float) -> None:
-        known = self._peers.get(index)
-        if known is None or known.said != said:
-            moved = known is None or known.said[1:] != said[1:]
-            self._peers[index] = _Peer(said, now, now if moved or known is None else known.moved_at)
-
     def _meanwhile(self) -> str:
-        wait = self.activity.wait
+        wait = self._activity.wait
         return "others still train" if wait is None else f"{self._task} {wait.about}: {IN_ORDER}"
 
     def _look_at_the_slow(self, now: float) -> None:
-        """Whom this process waits for, while all of them live."""
-        since = self.activity.waits_since
-        if since is None or not self._peers:
+        """Checks the processes that this one waits for while all are alive."""
+        since = self._activity.waits_since
+        if since is None or not self.peers:
             return
-        slow = [i for i, peer in self._peers.items() if not peer.said.waits]
-        waited = now - since
-        if (
-            waited >= FIRST_NOTICE_S
-            and now - self.activity.said_at >= NOTICE_EVERY_S
-            and slow
-            and self.activity.settled
-        ):
-            self.activity.said_at = now
-            self._say(f"waiting for {', '.join(map(self._described, slow))} ({waited:.0f} s)")
-        limit = self._timeout_s if self.activity.settled and self.activity.wait is None else self._start_s
+        slow = [i for i, peer in self.peers.items() if not peer.said.waits]
+        if self._activity.settled and self._activity.wait is None:
+            missing = [i for i, peer in self.peers.items() if i in slow or self._is_elsewhere(peer, now)]
+            self._activity.say_now_and_then(", ".join(map(self._described, missing)))
+        limit = self._timeout_s if self._activity.settled and self._activity.wait is None else self._start_s
         for index in slow:
-            peer = self._peers[index]
+            peer = self.peers[index]
             still = now - max(since, peer.moved_at)
             lives = now - peer.since < ALARMED_S  # else its silence will tell
             if still >= limit and lives and not peer.said.doing:
                 self._lose(
-                    index, f"is stuck: it lives, but has not advanced from step {peer.said.step[1]} for {still:.0f} s"
+                    index,
+                    f"is stuck: it is alive but has not advanced from step {peer.said.step[1]} for {still:.0f} s",
                 )
                 return
-        # A long step looks like this, too.
-        if waited >= max(self._start_s, self._timeout_s) and not slow:
-            self._fail(
-                f"{self._task}: all workers live and wait for one another since {waited:.0f} s, at step "
-                f"{self.activity.step[1]}: start_s is too short for what they compute, or something between them does "
-                "not let their exchanges through"
+        # A long step looks the same. The last process may have arrived just now.
+        waited = now - max(since, *(peer.moved_at for peer in self.peers.values()))
+        are_all = len(self.peers) == len(self._tasks) - 1
+        if waited >= max(self._start_s, self._timeout_s) and not slow and are_all:
+            self.accuse(
+                self._index,
+                f"{self._task}: all workers are alive and have waited for one another for {waited:.0f} s, at step "
+                f"{self._activity.step[1]}: start_s is too short for what they compute, or something between them "
+                "blocks their exchanges",
             )
 
-    def _look_at_the_crossed(self) -> None:
-        """Whether a process that must leave a value has gone past that, or waits for this one at another place.
+    def _is_elsewhere(self, peer: Peer, now: float) -> bool:
+        """Whether a process is not in this one's exchange, though its last heartbeat reports that it waits."""
+        waits_before = peer.said.wait is not None and peer.said.step < self._activity.step
+        return waits_before or now - peer.since >= ALARMED_S
 
-        What is known of it must be later than the beginning of both waits: an earlier heartbeat may be of a place
-        that it has left since.
+    def _look_at_the_crossed(self) -> None:
+        """Detects a process that skipped a value it must leave, or waits for this one at another place.
+
+        Its heartbeat must be later than the beginning of both waits: an earlier one may be of a place that it has left
+        since.
         """
-        mine, since = self.activity.wait, self.activity.waits_since
+        mine, since = self._activity.wait, self._activity.waits_since
         if mine is None or since is None:
             return
-        for index, peer in self._peers.items():
+        for index, peer in self.peers.items():
             theirs = peer.said.wait
             waited = peer.since - max(since, peer.moved_at)
             if waited < CROSSED_S or (theirs is not None and theirs.key == mine.key):
                 continue
             waits_elsewhere = theirs is not None and self._owes(self._index, theirs)
-            if (waits_elsewhere or peer.said.step > self.activity.step) and self._owes(index, mine):
-                does = theirs.about if theirs is not None else "goes on with its training"
+            if (waits_elsewhere or peer.said.step > self._activity.step) and self._owes(index, mine):
+                does = theirs.about if theirs is not None else "continues its training"
                 why = f"{self._task} {mine.about}, but {self._tasks[index]} {does}: {IN_ORDER}"
-                self._note_gone(self._index, why)
-                self._fail(why, ClusterError)
+                self.accuse(self._index, why, ClusterError)
                 return
 
     def _owes(self, index: int, wait: Wait) -> bool:
         """Whether a process must leave a value and has not."""
         if wait.of == OF_ALL:
-            return str(index) not in self._coordination.list(f"{wait.key}/")
-        return wait.of == index and self._coordination.get(wait.key) is None
+            return str(index) not in self._store.list(f"{wait.key}/")
+        return wait.of == index and self._store.get(wait.key) is None
 
     def _described(self, index: int) -> str:
-        doing = self._peers[index].said.doing
+        doing = self.peers[index].said.doing
         return f"{self._tasks[index]}, which {doing}" if doing else self._tasks[index]
 
     def _look_at_the_chief(self) -> None:
-        """Whether the chief still answers."""
-        silent = time.monotonic() - self._answered_at
-        if not self._is_chief and self._failure is None and (self._coordination.lost or silent >= self._timeout_s):
-            how = "its connection broke off" if self._coordination.lost else f"not heard for {silent:.0f} s"
+        """Checks whether the chief still answers."""
+        silent = self._runtime.clock() - self._answered_at
+        if not self._is_chief and silent >= ALARMED_S and self._activity.waits_since is not None:
+            self._activity.say_now_and_then(self._tasks[0])
+        if not self._is_chief and self._failure is None and (self._connection.lost or silent >= self._timeout_s):
+            how = "its connection was lost" if self._connection.lost else f"not heard for {silent:.0f} s"
             self._fail(self._lost(0, f"is gone: {how}"))
 
-    def _lose(self, index: int, how: str) -> None:
-        why = self._lost(index, how)
+    def accuse(self, index: int, why: str, kind: type[PeerError] | type[ClusterError] = PeerError) -> None:
+        """Ends the job because of a process, and gives all others the same reason."""
         self._note_gone(index, why)
-        self._fail(why)
+        self._fail(why, kind)
+
+    def _lose(self, index: int, how: str) -> None:
+        self.accuse(index, self._lost(index, how))
 
     def _lost(self, index: int, how: str) -> str:
         return (
-            f"{self._tasks[index]} at {self._addresses[index]} {how}. Workers that compute in step cannot go on "
+            f"{self._tasks[index]} at {self._addresses[index]} {how}. Workers that compute in step cannot continue "
             "without it: start the job again, and it resumes from its newest checkpoint"
         )
 
     def _note_gone(self, index: int, why: str) -> None:
-        with contextlib.suppress(jax.errors.JaxRuntimeError):  # each finds it by itself, too
-            self._coordination.set(f"gone/{index}", why)
+        with contextlib.suppress(Unreachable):  # each also detects it by itself
+            self._store.set(f"gone/{index}", why)
 
     def _fail(self, why: str, kind: type[PeerError] | type[ClusterError] = PeerError) -> None:
         if self._failure is None:
@@ -354,14 +301,12 @@ class FailureDetector:
             task_logger(__name__, self._task).info("gives up: %s", why)
 
     def _end(self) -> None:
-        """Ends the process, if its main thread does not come out of an exchange that will never end."""
-        if self._closed.wait(COME_OUT_S) or self.activity.waits_since is None:
+        """Ends the process if its main thread stays in an exchange that will never end."""
+        if self._closed.wait(COME_OUT_S) or self._activity.waits_since is None:
             return
-        with contextlib.suppress(Exception):  # this is the end, whatever the terminal says
-            sys.stderr.write(f"{LINE_PREFIX}ERROR: {self._task} ends: {self._failure}\n")
-            sys.stdout.flush()
-            sys.stderr.flush()
+        with contextlib.suppress(Exception):  # the process ends even if this cannot be printed
+            self._activity.say(f"ERROR: {self._task} ends: {self._failure}")
         if self._is_chief:
             with contextlib.suppress(Exception):
                 self._linger()
-        os._exit(LOST_A_PEER)
+        self._runtime.exit_now(LOST_A_PEER)

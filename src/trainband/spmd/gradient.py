@@ -14,16 +14,16 @@ from trainband.model.variables import PyTree
 from trainband.spmd.gradient_all_reduce import AllReduced, Compute
 
 Carry = tuple[Any, Any]
-"""What a worker keeps from step to step: its random key's data and the state of its transform."""
+"""A worker's state between steps: its random key's data and the state of its transform."""
 
 
 class Step(NamedTuple):
-    """What a step comes to.
+    """The result of a step.
 
     Attributes:
       loss: float32 scalar.
-      gradient: as the params, in their dtypes; as `AllReduced` where it comes so and no transform of the worker needs
-        it.
+      gradient: like the params, in their dtypes; as `AllReduced` if it was computed so and the worker has no
+        transform.
       state: the model's, after this batch.
       carry: for the next call.
       metrics: of the batch, scalars by name.
@@ -37,11 +37,11 @@ class Step(NamedTuple):
 
 
 class GradientFunction:
-    """Loss and gradient of a step's batch, with what the worker keeps from step to step.
+    """Loss and gradient of a step's batch, with the worker's state between steps.
 
     Args:
       model: what is trained.
-      rank: this worker's place in the cluster: each has a stream of random keys of its own, the same in every run.
+      rank: this worker's place in the cluster: each has its own stream of random keys, the same in every run.
       split: how the computation is split over devices, see `gradient_all_reduce`; before the worker's transform.
     """
 
@@ -51,7 +51,7 @@ class GradientFunction:
         self._split = split
 
     def first_carry(self, params: PyTree) -> Carry:
-        """What to pass to the first call."""
+        """Returns the carry of the first call."""
         key = jax.random.fold_in(jax.random.key(self._model.seed), self._rank)
         transform = self._model.worker_transform
         return (
@@ -75,13 +75,13 @@ class GradientFunction:
     def part(
         self, params: PyTree, state: PyTree, carry: Carry, batch: PyTree, number: jax.Array, weight: jax.Array
     ) -> tuple[tuple[jax.Array, PyTree, PyTree], PyTree]:
-        """One of several batches of a step, so that their sum is what `whole` needs; traceable.
+        """Computes one of several batches of a step; `whole` takes their sum; traceable.
 
         Args:
-          params, state: the state as the batch before has left it.
+          params, state: the state as the previous batch left it.
           carry: of the step.
           batch: one.
-          number: which of the step's it is, from 0.
+          number: of the batch in the step, from 0.
           weight: its share of the step's examples.
 
         Returns:
@@ -94,7 +94,7 @@ class GradientFunction:
         return jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) * weight, part), state
 
     def whole(self, params: PyTree, state: PyTree, carry: Carry, total: tuple[jax.Array, PyTree, PyTree]) -> Step:
-        """The step of which `total` is the sum of all parts; traceable."""
+        """Returns the step whose parts sum to `total`; traceable."""
         key_data, transform_state = carry
         if self._model.loss_takes_key:
             key_data = jax.random.key_data(jax.random.split(jax.random.wrap_key_data(key_data))[1])
@@ -103,7 +103,7 @@ class GradientFunction:
         return self._transformed(params, Step(loss, gradient, state, (key_data, transform_state), metrics))
 
     def _transformed(self, params: PyTree, step: Step) -> Step:
-        """With the worker's transform applied to the whole gradient."""
+        """Applies the worker's transform to the whole gradient."""
         loss, gradient, state, (key_data, transform_state), metrics = step
         transform = self._model.worker_transform
         if transform is not None:
@@ -155,7 +155,7 @@ class GradientFunction:
     def _part(
         self, params: PyTree, state: PyTree, batch: PyTree, key: jax.Array | None
     ) -> tuple[tuple[jax.Array, PyTree, PyTree], PyTree]:
-        """((loss, gradient, metrics), state) of one micro-batch; what is summed has a dtype that can be."""
+        """((loss, gradient, metrics), state) of one micro-batch; in dtypes that can be summed."""
         loss, gradient, state, metrics = self._of_one(params, state, batch, key)
         return (loss, gradient, jax.tree.map(lambda m: jnp.asarray(m, jnp.float32), metrics)), state
 
@@ -190,7 +190,7 @@ def all_finite(tree: PyTree | AllReduced) -> jax.Array:
         return jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in elements(alone=True)]))
 
     def summed_up() -> jax.Array:
-        # A finite sum has finite terms, and costs a CPU a fifth of looking at each. Others are as good as never seen.
+        # A finite sum has finite terms, and costs a CPU a fifth of checking each. Other sums almost never occur.
         sums = jnp.stack([jnp.sum(leaf, dtype=jnp.float32) for leaf in elements(alone=False)])
         finite: jax.Array = jax.lax.cond(jnp.isfinite(sums).all(), lambda: jnp.bool(True), looked_at)
         return finite

@@ -6,21 +6,21 @@ from trainband.errors import NonFiniteGradient
 from trainband.runtime.waiting import Say
 
 MOST = 100
-"""In a row, after which a replica gives up: its model is broken for good, and repeating it would go on for ever."""
+"""In a row, after which a replica gives up: its model is broken for good, and it would repeat this forever."""
 
 
 class Refusals:
-    """Counts them, and gives up after many in a row.
+    """A counter that gives up after many refusals in a row.
 
     Args:
-      say: told of the first of a row.
+      say: told of the first in a row.
     """
 
     def __init__(self, say: Say) -> None:
         self._say = say
         self._in_a_row = 0
         self.total = 0
-        """In the training that was begun last."""
+        """In the latest training."""
 
     def begin(self) -> None:
         """Begins a training."""
@@ -34,7 +34,7 @@ class Refusals:
         """Notes one that was not.
 
         Args:
-          refusal: who has refused it, and where.
+          refusal: who refused it, and where.
 
         Raises:
           NonFiniteGradient: there are too many in a row.
@@ -42,9 +42,9 @@ class Refusals:
         self.total += 1
         self._in_a_row += 1
         if self._in_a_row == 1:
-            self._say(f"{refusal}; the params are as they were, training goes on")
+            self._say(f"{refusal}; the params are unchanged, training continues")
         if self._in_a_row >= MOST:
             raise NonFiniteGradient(
-                f"{self._in_a_row} gradients in a row were not finite; the last: {refusal}. Look at the data and the "
+                f"{self._in_a_row} gradients in a row were not finite; the last: {refusal}. Check the data and the "
                 "loss, or lower the learning rate."
             )

@@ -1,19 +1,23 @@
-"""The rendezvous of a job's workers: all find out that all are there, before JAX connects them.
+"""The rendezvous of a job's workers: each learns that all are up before JAX connects them.
 
-JAX's own does not say for whom it waits, and ends the process when somebody does not come.
+JAX's own does not report which workers it waits for, and ends the process if one does not come up.
 """
 
 from __future__ import annotations
 
 import contextlib
+import queue
 import socket
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from trainband.cluster.address import Address
 from trainband.errors import AddressInUse, DeadlineExceeded, Refused, UnknownHost
+from trainband.runtime.formatting import MOST_OF_A_LINE, one_line
 from trainband.runtime.waiting import Say, Waiting
-from trainband.spmd.proof import ask_proof, prove
+from trainband.spmd.proof import Peer, Proof
+from trainband.spmd.strangers import Strangers
 
 HELLO = "trainband worker "
 GO = "go"
@@ -23,11 +27,12 @@ WAITING = "waiting for "
 PURPOSE = "rendezvous"
 LOOK_S = 0.05
 MESSAGE_S = 1.0
-"""Between two messages of the chief to those who wait."""
+"""Between two messages of the chief to waiting workers."""
 KEEP_S = 30
-"""Of silence on a connection, after which the kernel speaks."""
+"""Of silence on a connection, after which the kernel probes it."""
 ANSWER_S = 5.0
 """For an answer, or a connection."""
+_NO_PROOF = Proof()
 
 RUNS = "check that it runs"
 REACH = "check that it runs, and that its port can be reached from here"
@@ -35,49 +40,50 @@ ANOTHER = "check that no other program has that port"
 
 
 def rendezvous(
-    chief: Address, index: int, tasks: Sequence[str], start_s: float, say: Say, secret: bytes = b""
+    chief: Address, index: int, tasks: Sequence[str], start_s: float, say: Say, proof: Proof = _NO_PROOF
 ) -> dict[int, socket.socket]:
-    """Returns when all the workers are there.
+    """Returns when all workers are up.
 
     Args:
-      chief: where the first of them listens meanwhile; afterwards the port is free again.
-      index: which of them this is.
-      tasks: their names.
+      chief: where the first worker listens meanwhile; afterwards the port is free again.
+      index: of this worker.
+      tasks: names of the workers.
       start_s: seconds to wait.
-      say: told for whom this waits.
-      secret: the job's, which each proves to the other that it knows; empty where it has none.
+      say: told which workers this waits for.
+      proof: by which each end proves that it belongs to the job.
 
     Returns:
-      The connections between the chief and each other worker, by that one's index: of the chief all, of another one
-      its own. Where they stay open, the chief sees each process end.
+      The connections between the chief and the other workers, by their index: all on the chief, elsewhere this
+      worker's own. While they stay open, the chief notices when a process ends.
 
     Raises:
       AddressInUse: another process has the chief's port.
-      AuthenticationError: the chief does not know the same secret.
-      DeadlineExceeded: somebody did not come.
-      Refused: another process has come under this one's name.
-      UnknownHost: the chief's host name could not be resolved in all that time.
+      AuthenticationError: the chief does not belong to the job, or rejects this task.
+      DeadlineExceeded: a worker did not come up.
+      Refused: another process has used this one's name.
+      UnknownHost: the chief's host name could not be resolved in time.
     """
     waiting = Waiting(start_s, say)
     if index == 0:
-        return _await_all(chief, tasks, waiting, secret)
-    return {index: _await_chief(chief, index, tasks, waiting, secret)}
+        return _await_all(chief, tasks, waiting, proof)
+    return {index: _await_chief(chief, index, tasks, waiting, proof)}
 
 
-def _await_all(chief: Address, tasks: Sequence[str], waiting: Waiting, secret: bytes) -> dict[int, socket.socket]:
+def _await_all(chief: Address, tasks: Sequence[str], waiting: Waiting, proof: Proof) -> dict[int, socket.socket]:
     arrived: dict[int, socket.socket] = {}
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(listening(chief, tasks[0]))
         server.settimeout(LOOK_S)
+        callers = stack.enter_context(contextlib.closing(_Callers(tasks, proof)))
         told_at = 0.0
         while len(arrived) < len(tasks) - 1:
             with contextlib.suppress(TimeoutError):
-                connection = stack.enter_context(server.accept()[0])
-                number = _introduced(connection, len(tasks), secret)
+                callers.ask(server.accept()[0])
+            for number, connection in callers.introduced():
+                stack.enter_context(connection)
                 is_taken = number in arrived and not has_ended(arrived[number])
                 if is_taken:
                     _send(connection, TAKEN)
-                if is_taken or number is None:
                     connection.close()
                 else:
                     _keep_alive(connection)
@@ -91,20 +97,21 @@ def _await_all(chief: Address, tasks: Sequence[str], waiting: Waiting, secret: b
                 told_at = time.monotonic()
                 for one in arrived.values():
                     _send(one, f"{WAITING}{missing}")
-        server.close()  # whoever calls from now on wants what comes after the rendezvous
+        server.close()  # later callers want what comes after the rendezvous
         for one in arrived.values():
             _send(one, GO)
+        callers.close()
         stack.pop_all()
     return arrived
 
 
-def _await_chief(chief: Address, index: int, tasks: Sequence[str], waiting: Waiting, secret: bytes) -> socket.socket:
+def _await_chief(chief: Address, index: int, tasks: Sequence[str], waiting: Waiting, proof: Proof) -> socket.socket:
     where = f"{tasks[0]} at {chief}"
     while True:
         try:
             connection = socket.create_connection((chief.host, chief.port), timeout=ANSWER_S)
         except socket.gaierror as exc:
-            # Where tasks come up one after the other, as pods of Kubernetes do, so do their names.
+            # If tasks come up one after the other, like Kubernetes pods, their names do too.
             unknown = f"the host name {chief.host!r} cannot be resolved ({exc.strerror})"
             try:
                 waiting.check(
@@ -121,7 +128,7 @@ def _await_chief(chief: Address, index: int, tasks: Sequence[str], waiting: Wait
         with contextlib.ExitStack() as stack:
             stack.enter_context(connection)
             try:
-                prove(connection, secret, PURPOSE, where)
+                proof.give(connection, PURPOSE, tasks[0], where)
             except OSError:
                 waiting.check(f"{where} to answer as a worker of this job", ANOTHER)
                 time.sleep(LOOK_S)
@@ -138,7 +145,7 @@ def _await_chief(chief: Address, index: int, tasks: Sequence[str], waiting: Wait
 
 
 def _receive(connection: socket.socket, where: str, waiting: Waiting) -> str:
-    """The chief's last message; empty where it has gone without one. For whom it waits is said on."""
+    """Returns the chief's last message, or nothing if it has gone; reports which workers the chief waits for."""
     connection.settimeout(LOOK_S)
     waiting_for, advice, data = where, ANOTHER, b""
     while True:
@@ -156,18 +163,19 @@ def _receive(connection: socket.socket, where: str, waiting: Waiting) -> str:
             if message in (GO, TAKEN):
                 return message
             if message.startswith(WAITING):
-                waiting_for, advice = f"{message.removeprefix(WAITING)} to come up", RUNS
+                awaited = one_line(message.removeprefix(WAITING), MOST_OF_A_LINE)
+                waiting_for, advice = f"{awaited} to come up", RUNS
 
 
 def listening_host(chief: Address) -> str:
-    """Where the chief listens: its own address on the loopback interface, or any of the machine's."""
+    """Returns where the chief listens: its own address on the loopback interface, or any of the machine's."""
     if chief.is_loopback:
         return "127.0.0.1" if chief.host == "localhost" else chief.host
     return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
 
 
 def listening(chief: Address, name: str) -> socket.socket:
-    """A socket that listens where the chief does.
+    """Returns a socket that listens where the chief does.
 
     Raises:
       AddressInUse: another process has the port.
@@ -179,28 +187,73 @@ def listening(chief: Address, name: str) -> socket.socket:
         return socket.create_server((host, chief.port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as exc:
         raise AddressInUse(
-            f"{name} cannot listen on port {chief.port}, as the cluster says: {exc.strerror}. End the process that has "
-            "it, or give the cluster another port."
+            f"{name} cannot listen on its port {chief.port}: {exc.strerror}. End the process that has it, or give the "
+            "cluster another port."
         ) from exc
 
 
-def _introduced(connection: socket.socket, count: int, secret: bytes) -> int | None:
-    """Which worker has called; `None` if it is none."""
-    if not ask_proof(connection, secret, PURPOSE):
-        return None
+class _Callers:
+    """Callers of the chief that are being identified, each in its own thread: a silent one must not keep the others
+    waiting.
+
+    Args:
+      tasks: the names of the workers.
+      proof: what each must give.
+    """
+
+    def __init__(self, tasks: Sequence[str], proof: Proof) -> None:
+        self._tasks = tasks
+        self._proof = proof
+        self._strangers = Strangers()
+        self._introduced: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
+        self._closed = False
+
+    def ask(self, caller: socket.socket) -> None:
+        """Identifies a caller."""
+        self._strangers.add(caller)
+        threading.Thread(target=self._ask, args=(caller,), name="trainband-rendezvous", daemon=True).start()
+
+    def introduced(self) -> Iterator[tuple[int, socket.socket]]:
+        """Yields callers that have proved which worker they are since the last call."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                yield self._introduced.get_nowait()
+
+    def close(self) -> None:
+        """Hangs up on later callers. Idempotent."""
+        self._closed = True
+        for _, caller in self.introduced():
+            caller.close()
+
+    def _ask(self, caller: socket.socket) -> None:
+        try:
+            peer = self._proof.ask(caller, PURPOSE)
+            number = None if peer is None else _number_of(caller, peer, self._tasks)
+        finally:
+            self._strangers.remove(caller)
+        if number is None:
+            caller.close()
+        else:
+            self._introduced.put((number, caller))
+            if self._closed:
+                self.close()
+
+
+def _number_of(connection: socket.socket, peer: Peer, tasks: Sequence[str]) -> int | None:
+    """Returns the index of the calling worker; `None` if it is not one."""
     connection.settimeout(ANSWER_S)
     try:
         hello = connection.recv(64).decode("utf-8", "replace").strip()
     except OSError:
         return None
     number = hello.removeprefix(HELLO)
-    if not hello.startswith(HELLO) or not number.isdigit() or not 0 < int(number) < count:
+    if not hello.startswith(HELLO) or not number.isdecimal() or not 0 < int(number) < len(tasks):
         return None
-    return int(number)
+    return int(number) if peer.may_be(tasks[int(number)]) else None
 
 
 def _keep_alive(connection: socket.socket) -> None:
-    """Has the kernel speak now and then: nobody else does after the rendezvous, and what filters packets forgets it."""
+    """Turns on TCP keepalive: the connection is idle after the rendezvous, and packet filters forget idle ones."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_KEEPIDLE"):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_S)
@@ -219,5 +272,5 @@ def has_ended(connection: socket.socket) -> bool:
 
 def _send(connection: socket.socket, message: str) -> None:
     connection.settimeout(ANSWER_S)
-    with contextlib.suppress(OSError):  # it has gone; the next look tells
+    with contextlib.suppress(OSError):  # it has gone; the next check notices
         connection.sendall(f"{message}\n".encode())

@@ -1,4 +1,4 @@
-"""Sharding: which part of which variable lies on which device of a mesh."""
+"""Sharding: which part of which variable is on which device of a mesh."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from trainband.model.mesh_context import DATA
 from trainband.model.variables import PyTree, Variable, Variables
 
 Spec = PartitionSpec | Sequence[str | Sequence[str] | None] | None
-"""Of each axis of a variable, the mesh axis that it is split over, several of them, or `None`; `None` alone: whole."""
+"""For each axis of a variable, the mesh axis that it is split over, several, or `None`; `None` alone: whole."""
 
 Rule = tuple[str, Spec]
-"""A regular expression, looked for in a variable's path, and what becomes of the variables that have it."""
+"""A regular expression to find in a variable's path, and the spec of the variables that match."""
 
 Rules = Callable[[Sequence[Variable], Mesh], list[PartitionSpec]]
 """How each variable is split over a mesh."""
 
 SMALL = 2**14
-"""Elements below which `auto_fsdp` leaves a variable whole: to gather it would cost more than it saves."""
+"""Elements below which `auto_fsdp` leaves a variable whole: gathering it would cost more than it saves."""
 
 
 def mesh_of(shape: Mapping[str, int], devices: Sequence[jax.Device], tasks: Sequence[Task] = ()) -> Mesh:
-    """A mesh of so many devices along each named axis; one axis may be -1, for all that are left. `tasks`: see
+    """Returns a mesh with these numbers of devices along its axes; one may be -1, for all that are left. `tasks`: see
     `names_of`.
 
     Raises:
       ClusterError: the devices are of several platforms.
-      ModelError: the axes have not as many places as there are devices.
+      ModelError: the axes do not have as many places as there are devices.
     """
     require_one_platform(devices, tasks)
     sizes = dict(shape)
@@ -60,7 +60,7 @@ def mesh_of(shape: Mapping[str, int], devices: Sequence[jax.Device], tasks: Sequ
     if needed < len(devices):
         advice = f"which {known} does not divide" if unknown else f"such as {DATA}: -1"
         raise ModelError(
-            f"mesh: {words} takes {needed} of the {len(devices)} devices ({found}); let the axes have as "
+            f"mesh: {words} takes {needed} of the {len(devices)} devices ({found}); give the axes as "
             f"many places as there are devices, {advice}."
         )
     return Mesh(
@@ -69,20 +69,20 @@ def mesh_of(shape: Mapping[str, int], devices: Sequence[jax.Device], tasks: Sequ
 
 
 def is_on_cpu(mesh: Mesh) -> bool:
-    """Whether the devices are CPUs, on which other programs are fast than on accelerators."""
+    """Whether the devices are CPUs, on which different programs are fast."""
     return bool(mesh.devices.flat[0].platform == "cpu")
 
 
 def whole(variables: Sequence[Variable], mesh: Mesh) -> list[PartitionSpec]:  # noqa: ARG001 - the form of `Rules`
-    """Every variable on every device."""
+    """Puts every variable on every device."""
     return [PartitionSpec() for _ in variables]
 
 
 def by_rules(rules: Sequence[Rule]) -> Rules:
-    """Each variable by the first rule whose pattern is found in its path; whole where none is.
+    """Splits each variable by the first rule whose pattern is found in its path; the others stay whole.
 
-    The returned function raises `ModelError`: a pattern is found in no path, an axis is none of the mesh, or does not
-    divide the variable's.
+    The returned function raises `ModelError` if a pattern is found in no path, or an axis is not in the mesh or does
+    not divide the variable's.
     """
     if not _are_rules(rules):
         raise ModelError(
@@ -96,7 +96,7 @@ def by_rules(rules: Sequence[Rule]) -> Rules:
             if not any(expression.search(variable.name) for variable in variables):
                 names = ", ".join(variable.name for variable in variables[:8])
                 raise ModelError(
-                    f"ModelParallel: the pattern {pattern!r} is found in the path of no variable; they are {names}"
+                    f"ModelParallel: the pattern {pattern!r} matches the path of no variable; they are {names}"
                     f"{', ...' if len(variables) > 8 else ''}."
                 )
         found = []
@@ -110,7 +110,7 @@ def by_rules(rules: Sequence[Rule]) -> Rules:
 
 
 def auto_fsdp(axis: str = DATA, smallest: int = SMALL) -> Rules:
-    """Every variable of `smallest` elements or more is split over a mesh axis, along its longest axis that divides.
+    """Splits every variable of `smallest` elements or more over a mesh axis, along its longest axis that divides.
 
     As in Zhao et al. 2023, "PyTorch FSDP" (arXiv:2304.11277), and Rajbhandari et al. 2020, "ZeRO" (arXiv:1910.02054):
     each device keeps its part of the variables and of the optimizer state, and gets the others' when it needs them.
@@ -137,7 +137,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as exc:
-        raise ModelError(f"ModelParallel: the pattern {pattern!r} is no regular expression: {exc}.") from exc
+        raise ModelError(f"ModelParallel: the pattern {pattern!r} is not a regular expression: {exc}.") from exc
 
 
 def _are_rules(rules: Any) -> bool:
@@ -152,36 +152,35 @@ def _spec(pattern: str, spec: Any) -> PartitionSpec:
     if isinstance(spec, str) or not isinstance(spec, Iterable) or not all(map(_is_entry, spec)):
         axis = spec if isinstance(spec, str) else "model"
         raise ModelError(
-            f"ModelParallel: the rule for {pattern!r} must say of each axis of a variable what it is split over, such "
-            f"as ({axis!r},) or (None, {axis!r}), or be None for a variable that is whole, got {spec!r}."
+            f"ModelParallel: the rule for {pattern!r} must name what each axis of a variable is split over, such as "
+            f"({axis!r},) or (None, {axis!r}), or be None for a whole variable, got {spec!r}."
         )
     return PartitionSpec(*spec)
 
 
 def _is_entry(entry: Any) -> bool:
-    """Whether it says of one axis what it is split over."""
+    """Whether it names what one axis is split over."""
     if entry is None or isinstance(entry, str):
         return True
     return isinstance(entry, Sequence) and all(isinstance(axis, str) for axis in entry)
 
 
 def axes_of(entry: Any) -> tuple[str, ...]:
-    """The mesh axes that one axis of a variable is split over."""
+    """Returns the mesh axes that one axis of a variable is split over."""
     if entry is None:
         return ()
     return (entry,) if isinstance(entry, str) else tuple(entry)
 
 
 def pieces(spec: PartitionSpec, mesh: Mesh) -> int:
-    """Into how many pieces a variable is split."""
+    """Returns how many pieces a variable is split into."""
     return math.prod(mesh.shape[axis] for entry in spec for axis in axes_of(entry))
 
 
 def _check(variable: Variable, spec: PartitionSpec, mesh: Mesh) -> None:
     if len(spec) > len(variable.shape):
         raise ModelError(
-            f"ModelParallel: {variable} has {len(variable.shape)} axes, but its rule speaks of {len(spec)}: "
-            f"{_said(spec)}."
+            f"ModelParallel: {variable} has {len(variable.shape)} axes, but its rule has {len(spec)}: {_said(spec)}."
         )
     used: list[str] = []
     for number, (size, entry) in enumerate(zip(variable.shape, spec, strict=False)):
@@ -210,24 +209,24 @@ def _said(spec: PartitionSpec) -> str:
 
 
 def require_one_platform(devices: Sequence[jax.Device], tasks: Sequence[Task] = ()) -> None:
-    """Refuses devices that no program can be compiled for together.
+    """Refuses devices of different platforms: no program can be compiled for them together.
 
     Raises:
-      ClusterError: which they are, and of what kind.
+      ClusterError: names the devices and their kinds.
     """
     if len({device.platform for device in devices}) > 1:
         named = zip(devices, names_of(devices, tasks), strict=True)
         shown = ", ".join(f"{name} ({device.platform}, {device.device_kind})" for device, name in named)
         raise ClusterError(
             "mesh: one program is compiled for all devices of a mesh, so they must be of one platform, but these are "
-            f"of several: {shown}. Name devices of one platform; or let each platform have a worker of its own under "
+            f"of several: {shown}. Name devices of one platform; or give each platform its own worker under "
             "ParameterServer, whose workers may differ."
         )
 
 
 def names_of(devices: Sequence[jax.Device], tasks: Sequence[Task] = ()) -> list[str]:
-    """How people know the devices: JAX numbers those of several processes on, with gaps. `tasks`: whose they are, by
-    process, where they are those of several.
+    """Names the devices for the user: JAX numbers them across processes, with gaps. `tasks`: their owners, by process,
+    if there are several.
     """
     if not tasks:
         return [str(device) for device in devices]

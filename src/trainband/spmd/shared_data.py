@@ -1,4 +1,4 @@
-"""SharedData: the data sources that are dealt out piece by piece, where one process is the whole job."""
+"""SharedData: the data sources that are dealt out piece by piece if one process is the whole job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from trainband.checkpoint import Checkpoint
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import DataError
-from trainband.ps.server.sources import SharedSources
+from trainband.job.shared_sources import SharedSources
 from trainband.spmd.process_group import Group
 
 
@@ -25,16 +25,17 @@ class SharedData:
         self._lock = threading.Lock()
 
     def lease(self, request: LeaseRequest) -> LeaseAnswer:
-        """The next piece of a source.
+        """Leases the next piece of a source.
 
         Raises:
-          DataError: several processes compute in step, so that they need batches of their own.
+          DataError: several processes compute in step, so they need their own batches.
         """
         if self._group.count > 1:
             raise DataError(
-                f"{self._group.task}: trainband.data.shared deals pieces out to workers that go at their own speeds. "
-                "Workers that compute in step need as many batches each: give each its part, such as "
-                "Batches(..., shard=...)."
+                f"{self._group.task}: trainband.data.shared deals pieces out to workers that run at their own speeds. "
+                "Workers that compute in step, as under MultiWorkerMirrored, need equally many batches: give each its "
+                "part, trainband.data.Batches(*arrays, batch_size=..., shard=(cluster.training_index, "
+                f"{self._group.count})), with cluster = trainband.cluster.resolve()."
             )
         with self._lock:
             return self._ledgers.lease(0, request)
@@ -45,6 +46,6 @@ class SharedData:
             return self._ledgers.record()
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Resumes from what a checkpoint says."""
+        """Resumes from a checkpoint's record."""
         with self._lock:
             self._ledgers.restore(checkpoint.manifest.sources, workers=1)

@@ -1,4 +1,4 @@
-"""StepInputs: what calls train on, laid out where they compute."""
+"""StepInputs: the inputs of calls, placed where they compute."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainband.spmd.sharding import is_on_cpu
 
 
 class StepInputs:
-    """Lays batches out on the mesh.
+    """Places batches on the mesh.
 
     Args:
       sharding: of a batch.
@@ -39,13 +39,13 @@ class StepInputs:
         on_cpu = is_on_cpu(mesh)
         self._splits = mesh.size > 1 or not on_cpu
         self.stacks = not in_step
-        """Whether the batches of a call may come as one array: of several processes, if all have NumPy's."""
-        # A CPU has nothing to gain from a batch being there earlier: the step places it.
+        """Whether a call's batches may come as one array: with several processes, if all have NumPy's."""
+        # A CPU gains nothing from a batch being there earlier: the step places it.
         self.place: Callable[[PyTree], PyTree] | None = sharding if self._splits and not on_cpu else None
-        """What moves a batch to the devices ahead of its step; `None` where steps take it as it is."""
+        """Moves a batch to the devices ahead of its step; `None` if steps take it as it is."""
 
     def of_step(self, batch: PyTree) -> PyTree:
-        """What a step trains on.
+        """Returns the input of a step.
 
         Raises:
           DataError: the batch cannot be split over the devices.
@@ -55,14 +55,14 @@ class StepInputs:
         return self.sharding(batch) if self._accumulate == 1 else tuple(map(self.sharding, batch))
 
     def of_call(self, several: Several) -> PyTree:
-        """What the steps of a call train on.
+        """Returns the input of a call's steps.
 
         Raises:
-          DataError: the batches have become others.
+          DataError: the kind of the batches has changed.
         """
         if self._in_step and self.stacks and several.stack is None:
             raise DataError(
-                f"{self._task}: the batches were NumPy arrays at first, and are not any more: workers that compute in "
+                f"{self._task}: the batches were NumPy arrays at first, but no longer are: workers that compute in "
                 "step need one kind."
             )
         if self.stacks and several.stack is not None and self._accumulate == 1:
@@ -72,25 +72,25 @@ class StepInputs:
         return tuple(map(self.of_step, several.batches))
 
     def several(self, batch: PyTree) -> Several:
-        """Checks what a call is given.
+        """Checks the input of a call.
 
         Raises:
-          DataError: it is no more than one batch; or too few where other processes have more.
+          DataError: it is a single batch, or has too few while other processes have more.
         """
         if not isinstance(batch, Several) or not 0 < len(batch.batches) <= self._per_call:
             raise DataError(
-                f"{self._task}: with steps_per_execution={self._per_call} a call takes what so many steps train on, as "
-                "session.feed(batches) gives it; for single batches leave steps_per_execution out."
+                f"{self._task}: with steps_per_execution={self._per_call} a call takes the input of that many steps, "
+                "as session.feed(batches) yields it; for single batches leave steps_per_execution out."
             )
         if self._in_step and len(batch.batches) < self._per_call and not batch.last:
             raise DataError(
-                f"{self._task}: a batch has another shape than the one before, but workers that compute in step need "
-                "batches of one size. Drop the last, shorter batch of an epoch, or fill it up."
+                f"{self._task}: a batch differs in shape from the one before, but workers that compute in step need "
+                "batches of one size. Drop the last, shorter batch of an epoch, or pad it."
             )
         return batch
 
     def filled_up(self, several: Several) -> Several:
-        """With as many batches as a call has steps: the last one again."""
+        """Repeats the last batch to fill the steps of a call."""
         missing, stack = self._per_call - len(several.batches), several.stack
         if stack is not None:
             stack = jax.tree.map(lambda leaf: np.concatenate([leaf, np.repeat(leaf[-1:], missing, 0)]), stack)

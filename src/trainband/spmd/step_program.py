@@ -1,4 +1,4 @@
-"""StepProgram: what a call of a training on a mesh computes."""
+"""StepProgram: the computation of a call on a mesh."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainband.model.analysis.mean_over_examples import why_not_mean_of_examples
 from trainband.model.batch import BatchStack, examples_in
 from trainband.model.mesh_context import on_mesh
 from trainband.model.model import Model
-from trainband.model.optimizer import apply_updates
+from trainband.model.optimizer import apply_updates, updates_of
 from trainband.model.variables import PyTree
 from trainband.spmd.gradient import Carry, GradientFunction, all_finite, mean_of
 from trainband.spmd.gradient_all_reduce import Compute, by_compiler, each_by_itself
@@ -22,17 +22,17 @@ from trainband.spmd.sharding import is_on_cpu
 from trainband.spmd.train_state import TrainState, with_setting
 
 CONTROL_FLAGS = 4
-"""Numbers that each process tells all others in each step, see `ControlFlags`."""
+"""Numbers that each process sends all others in each step, see `ControlFlags`."""
 
 
 class StepFlags(NamedTuple):
-    """What came of one step.
+    """The outcome of one step.
 
     Attributes:
       finite: whether the gradient was.
       loss: of the batch.
       ends, saves, setting, value: the sum of all processes' control flags, see `ControlFlags`.
-      goes_on: whether the training was not over yet, by `TrainState.left`.
+      goes_on: whether the training was not yet over, by `TrainState.left`.
     """
 
     finite: float
@@ -48,15 +48,15 @@ class StepProgram:
     """One step, or several one after the other, as a program for the devices of a mesh.
 
     Both take the values, the batch (or a tuple of them) and the control flags of all processes, if there are several.
-    Both give the values afterwards, the flags of each step, the loss of each where there are several, and loss and
+    Both return the values afterwards, the flags of each step, the loss of each if there are several, and loss and
     metrics of the last one before the end.
 
     Args:
       model: what is trained.
       mesh: the devices.
-      axes: of the mesh, over which a batch is split, into `parts` parts.
+      axes: the mesh axes that a batch is split over, into `parts` parts.
       where: a sharding for each leaf of the values.
-      central: the CPU, where that keeps and updates the params, which are sent to the devices for each step.
+      central: the CPU, if it keeps and updates the params, which are sent to the devices for each step.
     """
 
     def __init__(
@@ -146,8 +146,9 @@ class StepProgram:
             left = values.left - applies
 
         def update() -> tuple[PyTree, PyTree, PyTree]:
-            updates, optimizer = self._model.optimizer.update(mean_of(gradient), values.optimizer, values.params)
-            return apply_updates(values.params, updates), optimizer, new.state
+            optimizer = self._model.optimizer
+            updates, state = updates_of(optimizer, mean_of(gradient), values.optimizer, values.params)
+            return apply_updates(values.params, updates), state, new.state
 
         old = (values.params, values.optimizer, values.state)
         if self._branches:
@@ -166,7 +167,7 @@ class StepProgram:
         pick = None
         if isinstance(batches, BatchStack):
             given = batches.batch
-        elif self.on_cpu:  # where to choose costs less than a copy of all, which an accelerator makes in no time
+        elif self.on_cpu:  # choosing costs less than a copy of all, which is fast on an accelerator
             given = jnp.arange(len(batches))
             pick = [partial(lambda one: one, one) for one in batches]
         else:

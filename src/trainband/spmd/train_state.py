@@ -1,4 +1,4 @@
-"""TrainState: what a training changes."""
+"""TrainState: the values that a training changes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from trainband.model.variables import PyTree, path_name
 
 
 class TrainState(NamedTuple):
-    """What a training changes.
+    """The values that a training changes.
 
     Attributes:
       params, optimizer, state: the params, the optimizer's state and the model's.
       carry: see `GradientFunction`.
-      ended: more than 0 once some process has asked for the end: no step changes anything any more. `None` where there
-        is one process.
-      left: how many more updates this training may make: with none left, no step changes anything. `None` but where
-        several processes compute several steps in a call, the last of which may have some too many.
+      ended: more than 0 once some process has asked for the end: no later step changes anything. `None` for a single
+        process.
+      left: how many more updates this training may make: with none left, no step changes anything. `None` unless
+        several processes compute several steps in a call, the last of which may have too many.
     """
 
     params: PyTree
@@ -36,7 +36,7 @@ class TrainState(NamedTuple):
 
 
 def with_settings(state: PyTree, settings: Mapping[str, float]) -> PyTree:
-    """An optimizer's state, as its own arrays or what can replace them, with these numbers in place of its own.
+    """Returns an optimizer's state with these numbers in place of its own.
 
     Raises:
       ModelError: it has no such scalar.
@@ -51,19 +51,19 @@ def with_settings(state: PyTree, settings: Mapping[str, float]) -> PyTree:
 
 
 def placed(value: Any, sharding: Sharding) -> jax.Array:
-    """An array that every process has, where it belongs; each process takes its parts."""
+    """Places an array that every process has; each process takes its parts."""
     value = np.asarray(value)
     return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
 
 
 def scalars_of(state: PyTree) -> dict[str, Any]:
-    """The numbers of an optimizer's state by their paths, in order."""
+    """Returns the numbers of an optimizer's state by their paths, in order."""
     leaves = jax.tree_util.tree_flatten_with_path(state)[0]
     return {path_name(path): leaf for path, leaf in leaves if leaf.shape == () and not is_key(leaf)}
 
 
 def with_setting(state: PyTree, which: jax.Array, value: jax.Array) -> PyTree:
-    """An optimizer's state with another value for its scalar `which`, from 1; for none where that is 0; traceable."""
+    """Returns an optimizer's state with another value for scalar `which` (from 1; 0: none); traceable."""
     numbers = {name: number for number, name in enumerate(scalars_of(state), 1)}
 
     def told(path: Any, leaf: Any) -> Any:

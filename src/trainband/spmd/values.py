@@ -1,212 +1,115 @@
-"""Values: the train state of a job on its mesh, and the exchanges that make, read and change it."""
+"""MeshValues: the values that a job trains on its mesh, as its callers read and change them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jax.experimental.multihost_utils import broadcast_one_to_all
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+from jax.sharding import Mesh
 
-from trainband.checkpoint import Checkpoint
-from trainband.model.contents import Contents, Held, contents_of_state, contents_of_variables
-from trainband.model.mesh_context import DATA, on_mesh
-from trainband.model.model import Given, Model
-from trainband.model.placement import Slice, rows_of
-from trainband.model.random_keys import key_kinds, with_keys, without_keys
+from trainband.errors import ClusterError
+from trainband.job.engine import Values
+from trainband.model.contents import check_settings
+from trainband.model.mesh_context import DATA
+from trainband.model.random_keys import without_keys
 from trainband.model.variables import PyTree
-from trainband.model.worker_state import WorkerState
-from trainband.ps.server.saver import buffer_of
-from trainband.runtime.waiting import Say
-from trainband.spmd.agreement import MAKES, different_from_chief, require_one_program, same_batches
+from trainband.runtime.overrides import override
+from trainband.spmd.agreement import same_batches
 from trainband.spmd.batch_sharding import sharded_evenly
+from trainband.spmd.control_flags import ControlFlags
+from trainband.spmd.pipeline import Pipeline
 from trainband.spmd.process_group import Group
-from trainband.spmd.sharding import Rules, is_on_cpu, state_specs
-from trainband.spmd.train_state import TrainState, placed, with_settings
+from trainband.spmd.sharded_state import ShardedState, own, placed_at
+from trainband.spmd.sharding import is_on_cpu
+from trainband.spmd.train_state import placed, scalars_of, with_settings
 
 
-class Values:
-    """What a job trains: params, model state, optimizer state and what steps carry along.
-
-    Where they are in parts over processes, whatever needs them whole is an exchange, in which all processes take part.
+class MeshValues(Values):
+    """`Values` on a mesh. If they are in parts over processes, reading them whole is an exchange with all.
 
     Args:
-      model: what is trained.
+      state: the values.
       mesh: the devices.
-      group: the processes whose devices they are.
-      rules: how the variables are split over them.
-      central: the CPU, where that keeps the params.
-      remainder: see `BatchSharding`; the processes' must be the same.
-      counts_down: whether the device counts the updates that are left, see `TrainState.left`.
-      say: where lines for people go.
-
-    Raises:
-      ModelMismatch: another process trains something else.
+      group: the processes that own them.
+      pipeline: changes the values, a call later than it is asked to.
+      control: tells the other processes what the chief has steered; `None` without others.
+      central: whether the CPU keeps the params.
     """
-
-    now: TrainState
-    """As they are after the last call that was begun; set by `make_first`."""
 
     def __init__(
         self,
-        model: Model,
+        state: ShardedState,
         mesh: Mesh,
         group: Group,
+        pipeline: Pipeline,
+        control: ControlFlags | None,
         *,
-        rules: Rules,
-        central: jax.Device | None,
-        remainder: str,
-        counts_down: bool,
-        say: Say,
+        central: bool,
     ) -> None:
-        self._model = model
+        self.in_parts = state.in_parts
+        self._state = state
         self._mesh = mesh
         self._group = group
-        self._central = central
-        self._say = say
-        self.shapes = model.shapes()  # refuses params that no strategy could train
-        self.variables = self.shapes.variables
+        self._pipeline = pipeline
+        self._control = control
         self._several = group.count > 1
-        specs = rules(self.variables.trained, mesh)
-        if self._several:
-            require_one_program(group, model, self.shapes, mesh, specs, remainder)
-        self._everywhere = NamedSharding(mesh, PartitionSpec())
-        everywhere, of_state = (
-            self._sharding(PartitionSpec()),
-            state_specs(self.shapes.optimizer, self.variables, specs),
-        )
-        self.where = TrainState(
-            self.variables.unflatten(list(map(self._sharding, specs))),
-            jax.tree.unflatten(jax.tree.structure(self.shapes.optimizer), map(self._sharding, of_state)),
-            everywhere,
-            everywhere,
-            everywhere if self._several else None,
-            everywhere if counts_down else None,
-        )
-        """A sharding for each leaf of a part, or one for all."""
-        whole = all(leaf.is_fully_replicated for leaf in jax.tree.leaves(self.where))
-        self.in_parts = self._several and not whole
-        """Whether no process has all of them."""
-        # An evaluation's batches are split where the devices hold the params, and all processes bring the same.
-        alone = self._several and whole
-        self._splits_batches = not alone and central is None and (mesh.size > 1 or not is_on_cpu(mesh))
-        # One function for all calls, so that it is compiled once for each shape.
-        self._replicate = jax.jit(lambda leaf: leaf, out_shardings=self._everywhere)
+        # An evaluation's batches are split if the devices hold the params and all processes bring the same batches.
+        alone = self._several and not state.in_parts
+        self._splits_batches = not alone and not central and (mesh.size > 1 or not is_on_cpu(mesh))
 
-    def _sharding(self, spec: PartitionSpec) -> Sharding:
-        return NamedSharding(self._mesh, spec) if self._central is None else SingleDeviceSharding(self._central)
-
-    # --- the first ones
-
-    def make_first(self, first_carry: Callable[[PyTree], PyTree]) -> None:
-        """Makes the first values where they lie; of several processes, the chief's count."""
-        model, where = self._model, self.where
-        with self._group.watched():
-            if isinstance(model.init, Given):  # as constants of a program they would be compiled into it
-                params, state = self.broadcast((model.first_params(), model.first_state()))
-                params = jax.tree.map(placed, params, where.params)
-                state = _placed_at(where.state, state)
-            else:
-                params = self._unified(self._made(model.first_params, where.params), "first params")
-                state = self._unified(self._made(model.first_state, where.state), "first model state")
-            optimizer = self._made(model.optimizer.init, where.optimizer, params)
-            carry = self._made(first_carry, where.carry, params)
-            ended = self._made(lambda: jnp.zeros(()), where.ended) if self._several else None
-        self.now = TrainState(params, optimizer, state, carry, ended)
-
-    def _made(self, function: Callable[..., PyTree], where: PyTree, *given: PyTree) -> PyTree:
-        """What a function gives, computed where it is to lie."""
-        mesh = self._mesh if self._central is None else None
-        return jax.jit(on_mesh(function, mesh, self._model.axes), out_shardings=where)(*given)
-
-    def broadcast(self, values: PyTree) -> PyTree:
-        """The chief's, in place of each process's own."""
-        if not self._several:
-            return values
-        self._group.check()
-        with self._group.watched():
-            return broadcast_one_to_all(values, is_source=self._group.is_chief)
-
-    def _unified(self, values: PyTree, what: str) -> PyTree:
-        """The chief's, where they are whole: `init` may draw numbers of its own, or machines may round differently."""
-        if not self._several:
-            return values
-        kinds = key_kinds(values)
-        leaves, tree = jax.tree.flatten(without_keys(values))
-        mine = {number: own(leaf) for number, leaf in enumerate(leaves) if leaf.is_fully_replicated}
-        others = different_from_chief(self._group, what, list(mine.values()), MAKES)
-        if others:
-            if self._group.is_chief:
-                self._say(f"the {what} of {others} differ from {self._group.task}'s, with which all begin")
-            for number, value in self.broadcast(jax.tree.map(np.asarray, mine)).items():
-                leaves[number] = placed(value, leaves[number].sharding)
-        return with_keys(jax.tree.unflatten(tree, leaves), kinds)
-
-    # --- to read
-
+    @override
     def params(self) -> PyTree:
-        """The params, as NumPy arrays; where they are in parts, all processes must ask for them together."""
-        return self._asked_for("asks for the params", self.now.params)
+        """As `Values.params`; if they are in parts, all processes must ask for them together."""
+        return self._asked_for("asks for the params", self._state.now.params)
 
+    @override
     def model_state(self) -> PyTree:
-        """The model state, as NumPy arrays."""
-        return self.whole(self.now.state)
+        return self._state.whole(self._state.now.state)
 
+    @override
     def optimizer_state(self) -> PyTree:
-        """The optimizer's state, as NumPy arrays; where it is in parts, all processes must ask for it together."""
-        return self._asked_for("asks for the optimizer's state", without_keys(self.now.optimizer))
+        """As `Values.optimizer_state`; if it is in parts, all processes must ask for it together."""
+        return self._asked_for("asks for the optimizer's state", without_keys(self._state.now.optimizer))
 
     def _asked_for(self, what: str, values: PyTree) -> PyTree:
-        """All of these values, once all processes ask for them, where that takes an exchange."""
+        """Returns all of these values; if that takes an exchange, once all processes ask for them."""
         if self._several and not all(leaf.is_fully_replicated for leaf in jax.tree.leaves(values)):
             self._group.check()
             self._group.barrier(what)
-        return self.whole(values)
+        return self._state.whole(values)
 
-    def whole(self, values: PyTree, keep: Callable[[Any], Any] = lambda leaf: leaf) -> PyTree:
-        """All of each array, as NumPy's; an exchange for each that is in parts, one after the other: all at once may
-        not fit.
+    @override
+    def assign(self, params: PyTree, state: PyTree, optimizer: PyTree) -> None:
+        self._pipeline.settle()
+        sharded, where = self._state, self._state.where
+        params, state, optimizer = sharded.broadcast((params, state, optimizer))
+        sharded.now = sharded.now._replace(
+            params=jax.tree.map(placed, params, where.params),
+            state=placed_at(where.state, state),
+            optimizer=jax.tree.map(placed, optimizer, where.optimizer),
+        )
 
-        Args:
-          values: on the mesh.
-          keep: what to keep of each.
-        """
-        return jax.tree.map(lambda leaf: keep(self._whole(leaf)), values)
+    @override
+    def steer(self, settings: Mapping[str, float]) -> None:
+        """As `Values.steer`. With several processes, each step carries one number."""
+        if not self._group.is_chief:
+            raise ClusterError(f"{self._group.task} may not steer the optimizer: only the chief may.")
+        now = self._state.now
+        if self._control is None:
+            self._state.now = now._replace(optimizer=with_settings(now.optimizer, settings))
+            return
+        scalars = scalars_of(now.optimizer)
+        check_settings(settings, scalars)
+        self._control.steer({1 + list(scalars).index(name): value for name, value in settings.items()})
 
-    def _whole(self, leaf: jax.Array) -> Any:
-        if leaf.is_fully_addressable:
-            return np.array(leaf)
-        if not leaf.is_fully_replicated:
-            self._group.check()
-            with self._group.watched():
-                leaf = self._replicate(leaf)
-                leaf.block_until_ready()
-        return np.array(leaf.addressable_data(0))
-
+    @override
     def computed(
         self, function: Callable[[PyTree, PyTree, PyTree], PyTree], batches: Iterable[PyTree], what: str
     ) -> Iterator[tuple[PyTree, PyTree]]:
-        """What a function makes of batches with these values.
-
-        Where each process has all values, it computes alone; else all compute together, on the same batches.
-
-        Args:
-          function: `function(params, state, batch)`, compiled.
-          batches: any iterable.
-          what: as in «worker:0 {what}».
-
-        Yields:
-          Each batch, and its outputs as arrays that this process has all of.
-
-        Raises:
-          ClusterError: other processes must compute this together with this one, and do something else.
-          DataError: they bring other batches.
+        """As `Values.computed`. If each process has all values, it computes alone; else all compute together, on the
+        same batches.
         """
-        params, state = self.now.params, self.now.state
+        params, state = self._state.now.params, self._state.now.state
         if self.in_parts:
             batches = same_batches(self._group, batches, what)
         elif self._several:
@@ -220,95 +123,4 @@ class Values:
             with self._group.watched():
                 outputs = function(params, state, given)
                 jax.block_until_ready(outputs)
-            yield batch, self.whole(outputs)
-
-    # --- to change
-
-    def assign(self, params: PyTree, state: PyTree, optimizer: PyTree) -> None:
-        """Continues from other values; of several processes, the chief's count."""
-        params, state, optimizer = self.broadcast((params, state, optimizer))
-        self.now = self.now._replace(
-            params=jax.tree.map(placed, params, self.where.params),
-            state=_placed_at(self.where.state, state),
-            optimizer=jax.tree.map(placed, optimizer, self.where.optimizer),
-        )
-
-    def set_optimizer(self, settings: Mapping[str, float]) -> None:
-        """Has scalars of the optimizer's state be these.
-
-        Raises:
-          ModelError: the state has no such scalar.
-        """
-        self.now = self.now._replace(optimizer=with_settings(self.now.optimizer, settings))
-
-    def begin_training(self, left: int | None) -> None:
-        """Has the device begin to count, where there are several processes: see `TrainState.ended` and `left`."""
-        if self._several:
-            self.now = self.now._replace(ended=placed(np.float32(0), self._everywhere))
-        if self.where.left is not None:
-            most = np.iinfo(np.int32).max
-            count = most if left is None else min(most, max(0, left))
-            self.now = self.now._replace(left=placed(np.int32(count), self._everywhere))
-
-    # --- checkpoints
-
-    def contents(self) -> Contents:
-        """What a checkpoint has of them."""
-        held = [
-            Held(path, variable.shape, (Slice(variable, 0, rows_of(variable), 0),))
-            for path, variable in zip(self.variables.paths, self.variables.trained, strict=True)
-        ]
-        state = contents_of_state(jax.eval_shape(without_keys, self.now.optimizer), held)
-        assert state is not None  # every leaf that belongs to a variable belongs to one alone
-        return (*contents_of_variables(self.variables), *state)
-
-    def copies(self) -> PyTree:
-        """Copies of those that a checkpoint has, in the order of its contents: the next step writes where they lie."""
-        return _copied(own(self._saved) if self._several else self._saved)
-
-    def gathered(self) -> PyTree:
-        """The same where they are in parts, on the chief; the others only give their parts."""
-        if self._group.is_chief:
-            return self.whole(self._saved)
-        self.whole(self._saved, lambda _: ())
-        return None
-
-    @property
-    def _saved(self) -> PyTree:
-        return without_keys((self.now.params, self.now.state, self.now.optimizer))
-
-    def restore(self, checkpoint: Checkpoint, *, optimizer: bool) -> None:
-        """Takes a checkpoint's values; with `optimizer`, its state too.
-
-        Raises:
-          CheckpointError: it is of another model or optimizer.
-          DamagedCheckpoint: it cannot be read.
-        """
-        contents, kept = self.contents(), (self.now.params, self.now.state, self.now.optimizer)
-        if not optimizer:
-            contents, kept = contents[: len(self.variables.entries)], (self.now.params, self.now.state, ())
-        leaves, tree = jax.tree.flatten(without_keys(kept))
-        checkpoint.require([piece for pieces in contents for piece in pieces], params_only=not optimizer)
-        found = [buffer_of(checkpoint, pieces) for pieces in contents]
-        laid = [placed(value.reshape(leaf.shape), leaf.sharding) for value, leaf in zip(found, leaves, strict=True)]
-        params, state, optimizer_state = with_keys(jax.tree.unflatten(tree, laid), key_kinds(kept))
-        self.now = self.now._replace(params=params, state=state)
-        if optimizer:
-            self.now = self.now._replace(optimizer=optimizer_state)
-
-    def restore_carry(self, state: WorkerState) -> None:
-        """Takes what steps carry along from a worker's state, if that has it."""
-        if state.carry:
-            self.now = self.now._replace(carry=state.unpack(self.now.carry, partial(placed, sharding=self.where.carry)))
-
-
-_copied = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
-
-
-def _placed_at(sharding: Sharding, tree: PyTree) -> PyTree:
-    return jax.tree.map(partial(placed, sharding=sharding), tree)
-
-
-def own(tree: PyTree) -> PyTree:
-    """The copy that this process has, of values that all have."""
-    return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
+            yield batch, self._state.whole(outputs)

@@ -1,4 +1,4 @@
-"""What every strategy is: a way for replicas of one model to cooperate."""
+"""Strategy: a way for replicas of one model to cooperate."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any, Protocol
 
 from trainband.cluster import Cluster
 from trainband.errors import ModelError
+from trainband.job.checkpoints import RestoreFrom
+from trainband.job.engine import Engine
+from trainband.job.reports import FINISHED as FINISHED
+from trainband.job.reports import USED_UP as USED_UP
+from trainband.job.reports import Progress as Progress
+from trainband.job.reports import StepReport as StepReport
+from trainband.job.reports import WorkerRow as WorkerRow
 from trainband.model.model import Model
 from trainband.model.optimizer import Optimizer
 from trainband.model.variables import PyTree
-from trainband.ps.worker.checkpointing import RestoreFrom
-from trainband.spmd.report import FINISHED as FINISHED
-from trainband.spmd.report import USED_UP as USED_UP
-from trainband.spmd.report import Progress as Progress
-from trainband.spmd.report import StepReport as StepReport
-from trainband.spmd.report import WorkerRow as WorkerRow
 from trainband.strategies.description import Description
-from trainband.strategies.engine import Engine
 
 
 class Strategy(Protocol):
@@ -31,71 +31,70 @@ class Strategy(Protocol):
 
     @property
     def cluster(self) -> Cluster | None:
-        """The cluster, and which of its tasks this is; `None` for a process that stands alone."""
+        """The cluster, and which of its tasks this is; `None` for a process that runs alone."""
         ...
 
     @property
     def is_chief(self) -> bool:
-        """Whether this task is the one that speaks for the job, by the cluster's plan."""
+        """Whether this task is the chief by the cluster's plan."""
         ...
 
     @property
     def num_replicas(self) -> int:
-        """How many devices, over all tasks, compute gradients of batches of their own."""
+        """Number of devices, over all tasks, that compute gradients of their own batches."""
         ...
 
     @property
     def mesh_axes(self) -> tuple[str, ...]:
-        """The axes of the mesh on which a step is computed."""
+        """The axes of the mesh that computes a step."""
         ...
 
     @property
     def remainder(self) -> str:
-        """What becomes of a batch whose examples the devices of a task do not divide, see `Mirrored`."""
+        """How a batch is handled whose examples do not divide evenly among a task's devices, see `Mirrored`."""
         ...
 
     @property
     def gradients_per_update(self) -> int:
-        """How many workers' gradients make one update: all of those in step; one, where each counts by itself."""
+        """Workers' gradients in one update: all of them if they compute in step; one if each counts by itself."""
         ...
 
     def global_batch(self, batch: PyTree) -> PyTree:
-        """How large the batch of a step is, if each replica's is of `batch` examples; or, of a batch of this task's,
-        the arrays as they lie on the devices of all.
+        """Returns the batch size of a step if each replica's batch has `batch` examples; or, for a batch of this task,
+        the arrays as they are placed on the devices of all.
         """
         ...
 
     def describe(self, params: PyTree, optimizer: Optimizer | None = None) -> Description:
-        """Prints which variable lies where and the bytes on each device or ps, and returns it.
+        """Prints where each variable is stored and the bytes on each device or ps, and returns it.
 
         Args:
-          params: arrays or `jax.ShapeDtypeStruct`s, such as `jax.eval_shape(init, key)` gives: nothing is allocated.
-          optimizer: counts its state in.
+          params: arrays or `jax.ShapeDtypeStruct`s, such as `jax.eval_shape(init, key)` returns: nothing is allocated.
+          optimizer: its state is included.
         """
         ...
 
     def start(self, model: Model, restore: RestoreFrom | None = None) -> Engine:
-        """Takes this process into the job, which begins from what `restore` has, if it has not begun yet."""
+        """Joins the job, which starts from `restore` unless it has started already."""
         ...
 
     def serve(self, checkpoint_dirs: Sequence[Path] = ()) -> str:
-        """Serves until the job ends; returns why it did. Only where `serves`.
+        """Serves until the job ends; returns why it ended. Only if `serves`.
 
         Args:
-          checkpoint_dirs: where the program's checkpoints are, beside the directories of a `Server` that is told
-            nothing.
+          checkpoint_dirs: the program's checkpoints, in addition to those that a `Server` finds by itself.
         """
         ...
 
 
 def checked(strategy: Any) -> Strategy:
-    """The strategy that somebody gives.
+    """Returns the given strategy.
 
     Raises:
-      ModelError: it is none.
+      ModelError: it is not a strategy.
     """
     if isinstance(strategy, type):
-        raise ModelError(f"strategy must be a strategy, such as {strategy.__name__}(), got the class: call it.")
+        raise ModelError(f"strategy must be a strategy, such as {strategy.__name__}(), got the class; call it.")
     if not hasattr(strategy, "start") or not hasattr(strategy, "mesh_axes"):
         raise ModelError(f"strategy must be a strategy, such as trainband.Mirrored(), got {strategy!r}.")
     found: Strategy = strategy

@@ -1,4 +1,4 @@
-"""Description: which variable lies where, for people, before anything is allocated."""
+"""Description: where each variable is stored, for people, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from trainband.runtime.formatting import size as in_words
 from trainband.spmd.sharding import axes_of, pieces
 
 FOLDED = 3
-"""Variables from which those that differ in numbers of their paths alone share one line."""
+"""From this many variables on, those that differ only in numbers of their paths share one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Where one variable lies.
+    """The place of one variable.
 
     Attributes:
       name: its path.
       shape: of the whole.
-      dtype: its elements'.
-      where: in words.
+      dtype: of its elements.
+      where: as text.
       nbytes: on each holder.
-      whole: bytes of the variable.
+      whole: bytes of the whole variable.
     """
 
     name: str
@@ -46,12 +46,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Which variable lies where, and the bytes on each device; `str` of it is a table.
+    """The place of each variable, and the bytes on each device; its `str` is a table.
 
     Attributes:
-      title: the strategy and what it spreads over.
-      rows: a variable each.
-      optimizer: bytes of the optimizer state on each device; empty where it was not asked for.
+      title: the strategy and the devices or ps that it spreads over.
+      rows: one for each variable.
+      optimizer: bytes of the optimizer state on each device; empty if it was not requested.
     """
 
     title: str
@@ -60,7 +60,7 @@ class Description:
 
     @property
     def nbytes(self) -> dict[str, int]:
-        """Bytes on each device: of the variables, and of the optimizer state where it is known."""
+        """Bytes on each device: of the variables, and of the optimizer state if known."""
         total = dict(self.optimizer)
         for row in self.rows:
             for holder, count in row.nbytes.items():
@@ -78,7 +78,7 @@ class Description:
         return "\n".join(lines)
 
     def _folded(self) -> Iterator[tuple[str, str, str, str]]:
-        """Name, kind, size of the whole and place; of many that differ in numbers of their paths alone, all in one."""
+        """Yields name, kind, total size and place; variables that differ only in numbers of their paths share one."""
         alike: dict[tuple[str, ...], list[Row]] = {}
         for row in self.rows:
             kind = f"{row.dtype}[{','.join(map(str, row.shape))}]"
@@ -91,7 +91,7 @@ class Description:
                 yield f"{pattern}  ({len(rows)} of them)", kind, f"each {size}", where
 
     def _totals(self) -> Iterator[str]:
-        """The bytes of each device; devices one after the other that have the same share one line."""
+        """Yields the bytes of each device; successive devices with the same share get one line."""
         runs: list[tuple[list[str], int]] = []
         for holder, count in self.nbytes.items():
             if runs and runs[-1][1] == count:
@@ -112,11 +112,11 @@ def described(
     state: PyTree,
     holders: Sequence[str],
 ) -> Description:
-    """What lies where.
+    """Returns the places of the variables on a mesh.
 
     Args:
       specs: of each variable.
-      state: leaves (shape and dtype, spec) of the optimizer state; empty to leave it out.
+      state: leaves (shape and dtype, spec) of the optimizer state; empty to omit it.
       holders: the devices' names, in the mesh's order.
     """
     rows = []
@@ -139,11 +139,11 @@ def described(
 def described_on_ps(
     variables: Variables, placement: Placement, names: Sequence[str], params: PyTree, optimizer: Optimizer | None
 ) -> Description:
-    """What lies on which ps.
+    """Returns the places of the variables on the ps.
 
     Args:
       names: of the ps.
-      optimizer: whose state is counted in: its leaves lie where their variables do, and its other ones on every ps.
+      optimizer: its state is included: leaves of variables are where these are, and the others on every ps.
     """
     rows = []
     for variable in variables.entries:

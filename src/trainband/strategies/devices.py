@@ -1,4 +1,4 @@
-"""Which device a replica computes on."""
+"""The device that a replica computes on."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import jax
 from trainband.cluster.resolvers.gpus import count_gpus, jax_is_restricted
 from trainband.errors import ClusterError
 from trainband.runtime.waiting import Say
-from trainband.spmd.inside import backends_have_started
+from trainband.spmd.jax_internals import backends_have_started
 
 _GPUS = ("gpu", "cuda", "rocm")
-"""What JAX calls the platforms whose devices are GPUs."""
+"""JAX's names of the platforms whose devices are GPUs."""
 _COMMON = ("cpu", "tpu", *_GPUS)
-"""Platforms whose names people write in capitals, too."""
+"""Platforms whose names people also write in capitals."""
 _OPTIONS = ("jax_cuda_visible_devices", "jax_rocm_visible_devices")
 _ALL = "all"
 _ROOT = Path("/")
@@ -27,24 +27,24 @@ _ROOT = Path("/")
 def take_gpu(
     index: int, environ: Mapping[str, str] | None = None, *, wanted: str | None = None, root: Path = _ROOT
 ) -> str | None:
-    """Restricts this process to one of the machine's GPUs, so that it takes no memory on those of the others.
+    """Restricts this process to one of the machine's GPUs, so that it takes no memory on the others.
 
     JAX takes three quarters of the memory of every GPU that it sees, as soon as its backends start: two workers
-    on a machine with two GPUs would not both come up. So this must come before anything that starts them, such as
+    on a machine with two GPUs would not both start. So call this before anything that starts them, such as
     `jax.devices()`, or any array; once they have started, it does nothing.
 
-    Nor does it do anything where the machine has no two NVIDIA GPUs, or where the user has said otherwise: by the
-    option `jax_cuda_visible_devices` or the variable of that name, by platforms without GPUs, or by a `wanted` that
-    is no GPU or has a number (which counts the GPUs that this process sees).
+    It also does nothing if the machine has fewer than two NVIDIA GPUs, or if the user has decided: by the option
+    `jax_cuda_visible_devices` or the variable of that name, by platforms without GPUs, or by a `wanted` that
+    is not a GPU or has a number (which counts the GPUs that this process sees).
 
     Args:
       index: which of the host's training tasks this is: it takes GPU `index` modulo their number.
-      environ: the environment to look in; `os.environ` when `None`.
+      environ: the environment to read; `os.environ` when `None`.
       wanted: as in `choose_device`.
-      root: the directory where `proc` and `dev` are.
+      root: the directory that contains `proc` and `dev`.
 
     Returns:
-      What was done, for a message behind the task's name: `takes GPU 1 of 4`. `None`: nothing.
+      The action taken, to follow the task's name in a message: `takes GPU 1 of 4`. `None`: nothing.
     """
     if wanted is not None and wanted not in _GPUS:
         return None
@@ -64,7 +64,7 @@ def take_gpu(
 
 
 def find_device(wanted: str | jax.Device | None, index: int = 0) -> jax.Device | None:
-    """The device of this process that is asked for, see `choose_device`; `None` if it is not there.
+    """Returns the requested device of this process, see `choose_device`; `None` if it does not exist.
 
     Raises:
       ClusterError: `wanted` does not read `platform` or `platform:number`.
@@ -73,7 +73,7 @@ def find_device(wanted: str | jax.Device | None, index: int = 0) -> jax.Device |
         return wanted if wanted in jax.local_devices(backend=wanted.platform) else None
     if wanted is not None and not isinstance(wanted, str):
         raise ClusterError(f"device must read like cpu, gpu or gpu:1, or be one of jax.devices(), got {wanted!r}.")
-    # TensorFlow's names are known, too: /gpu:1, GPU:1, /device:GPU:1.
+    # TensorFlow's names are accepted, too: /gpu:1, GPU:1, /device:GPU:1.
     name = (wanted or "").removeprefix("/").removeprefix("device:")
     platform, colon, number = name.partition(":")
     if platform.lower() in _COMMON:
@@ -92,18 +92,18 @@ def find_device(wanted: str | jax.Device | None, index: int = 0) -> jax.Device |
 def choose_device(
     wanted: str | jax.Device | None, index: int, task: str, say: Say, *, strict: bool = False
 ) -> jax.Device:
-    """The device for a task.
+    """Returns the device for a task.
 
     Args:
       wanted: `None`: an accelerator if JAX has one, the task's own share of them; else the CPU. Or a name,
         such as `cpu`, `gpu`, `gpu:1`; or one of `jax.devices()`.
       index: which of the host's training tasks this is: it takes device `index` modulo their number.
       task: for the message.
-      say: told when the CPU has to do.
-      strict: the CPU does not do in place of a device that was asked for.
+      say: told when the CPU is used instead.
+      strict: do not use the CPU in place of a requested device.
 
     Raises:
-      ClusterError: `wanted` does not read `platform` or `platform:number`; or `strict`, and there is no such device.
+      ClusterError: `wanted` does not read `platform` or `platform:number`; or `strict`, and the device does not exist.
     """
     device = find_device(wanted, index)
     if device is not None:
@@ -114,30 +114,32 @@ def choose_device(
 
 
 def cpu_instead(missing: Sequence[str], task: str, say: Say, *, strict: bool) -> jax.Device:
-    """The CPU, in place of devices that are not there; `task`, `say` and `strict` as in `choose_device`.
+    """Returns the CPU, in place of missing devices; `task`, `say` and `strict` as in `choose_device`.
 
     Raises:
-      ClusterError: it is not to do.
+      ClusterError: `strict` is set.
     """
     named = ", ".join(missing)
     if strict:
         raise ClusterError(
-            f"{task} is to compute on {named}, and there is no such device: JAX sees {', '.join(_names()) or 'none'}. "
-            "With strict=False it would compute on the CPU."
+            f"{task} should compute on {named}, but JAX sees only {', '.join(_names()) or 'none'}; with strict=False "
+            "it would compute on the CPU."
         )
     say(f"{task} computes on the CPU: there is no device {named}")
     return jax.local_devices(backend="cpu")[0]
 
 
 def shown_devices(devices: Sequence[jax.Device]) -> str:
-    """Devices for a message, by names that `find_device` knows: `gpu:0, gpu:1`, or `8 devices, gpu:0 to gpu:7`."""
+    """Formats devices for a message, by names that `find_device` accepts: `gpu:0, gpu:1`, or `8 devices, gpu:0 to
+    gpu:7`.
+    """
     numbers = [jax.local_devices(backend=device.platform).index(device) for device in devices]
     names = [f"{device.platform}:{number}" for device, number in zip(devices, numbers, strict=True)]
     return ", ".join(names) if len(names) < 4 else f"{len(names)} devices, {names[0]} to {names[-1]}"
 
 
 def on_device(device: jax.Device) -> AbstractContextManager[object]:
-    """A context in which fresh arrays go to `device`; costs nothing where they do so anyway."""
+    """Returns a context in which fresh arrays go to `device`; costs nothing if they do so anyway."""
     if device == jax.local_devices()[0]:
         return nullcontext()
     context: AbstractContextManager[object] = jax.default_device(device)
@@ -145,14 +147,14 @@ def on_device(device: jax.Device) -> AbstractContextManager[object]:
 
 
 def placer(device: jax.Device) -> Callable[[Any], Any] | None:
-    """What moves a batch to this device; `None` for the CPU, which takes NumPy's arrays as they are."""
+    """Returns a function that moves a batch to this device; `None` for the CPU, which takes NumPy's arrays directly."""
     return None if device.platform == "cpu" else partial(jax.device_put, device=device)
 
 
 def _names() -> list[str]:
-    """The devices of this process as one would ask for them."""
+    """Returns the devices of this process by the names that request them."""
     devices: list[jax.Device] = []
-    with suppress(RuntimeError):  # none of the platforms in JAX_PLATFORMS is there
+    with suppress(RuntimeError):  # no platform in JAX_PLATFORMS is available
         devices += jax.local_devices()
     if all(device.platform != "cpu" for device in devices):
         with suppress(RuntimeError):  # the CPU is not among them

@@ -1,4 +1,4 @@
-"""What a worker of a job on parameter servers computes: from the params' blocks to the gradient's."""
+"""The computation of a worker on parameter servers: from the params' blocks to the gradient's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainband.model.mesh_context import on_mesh
 from trainband.model.model import Model
 from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
-from trainband.ps.description import Plan
+from trainband.ps.worker.plan import Plan
 from trainband.ps.worker.shard_link import Blocks
 from trainband.spmd.batch_sharding import BatchSharding
 from trainband.spmd.gradient import Carry, GradientFunction, Step, all_finite
@@ -25,16 +25,16 @@ from trainband.strategies.devices import on_device, placer
 
 
 class Computed(NamedTuple):
-    """What one step comes to.
+    """The result of one step.
 
     Attributes:
       loss: of the batch.
-      gradient: for each shard its blocks.
-      finite: whether every element of the gradient is, as far as this worker looks.
+      gradient: the blocks of each shard.
+      finite: whether every element of the gradient is finite, as far as this worker checks.
       carry: for the next step.
       metrics: of the batch, by name.
       examples: in the batch.
-      seconds: that it took; 0 where they say nothing of the next step, as where something was compiled.
+      seconds: the time taken; 0 if it does not predict the next step's, as when something was compiled.
     """
 
     loss: float
@@ -51,32 +51,32 @@ class GradientStep(Protocol):
 
     @property
     def place(self) -> Callable[[PyTree], PyTree] | None:
-        """See `Engine.place`."""
+        """See `Steps.place`."""
         ...
 
     def first_values(self) -> Sequence[Sequence[NDArray[Any]]]:
-        """Of a job that begins: for each shard its blocks."""
+        """Returns the initial blocks of each shard, for a new job."""
         ...
 
     def first_carry(self, shards: Sequence[Blocks]) -> Carry:
-        """Of a worker that begins, with these params."""
+        """Returns the carry of a worker that begins with these params."""
         ...
 
     def carry_of(self, worker_state: WorkerState, carry: Carry) -> Carry:
-        """The one that a worker has left; `carry`: a first one, for its structure."""
+        """Returns the carry that a worker saved; `carry`: a first one, for its structure."""
         ...
 
     def compile(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> None:
-        """Sees to it that the step of such a batch takes no longer the first time."""
+        """Compiles the step for such a batch, so that the first one takes no longer."""
         ...
 
     def __call__(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> Computed:
-        """One step."""
+        """Computes one step."""
         ...
 
 
 def in_blocks(plan: Plan, step: Step) -> tuple[jax.Array, Any, Any, Carry, PyTree]:
-    """Loss, gradient in blocks as they are sent, whether that is finite, carry and metrics; traceable."""
+    """Returns loss, gradient in blocks as sent, whether that is finite, carry and metrics; traceable."""
     wire_dtype = plan.description.wire_dtype
     blocks = tuple(
         tuple(b.astype(narrow(block, wire_dtype)) for b, block in zip(values, shard.blocks, strict=True))
@@ -90,16 +90,29 @@ def in_blocks(plan: Plan, step: Step) -> tuple[jax.Array, Any, Any, Carry, PyTre
         for b, block in zip(values, shard.blocks, strict=True)
         if block.trained
     ]
-    # A ps checks its own part. With several, all must refuse what one of them would.
+    # A ps checks its own part. With several, all must refuse a gradient that one of them would.
     finite = all_finite(trained) if len(plan.layout.shards) > 1 else True
     return step.loss, blocks, finite, step.carry, step.metrics
 
 
 class CompiledGradientStep:
-    """See `GradientStep`: one compiled function on this worker's devices."""
+    """See `GradientStep`: one compiled function on this worker's devices.
 
-    def __init__(self, model: Model, cluster: Cluster, plan: Plan, mesh: Mesh, spreader: BatchSharding) -> None:
+    Args:
+      on_first: receives a batch of the first step before it is computed.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        cluster: Cluster,
+        plan: Plan,
+        mesh: Mesh,
+        spreader: BatchSharding,
+        on_first: Callable[[PyTree], None],
+    ) -> None:
         self._model = model
+        self._on_first: Callable[[PyTree], None] | None = on_first
         self._plan = plan
         self._device = mesh.devices.flat[0]
         self._spreader = spreader if mesh.size > 1 else None
@@ -137,6 +150,9 @@ class CompiledGradientStep:
 
     def __call__(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> Computed:
         batch = self._spread(batch)
+        if self._on_first is not None:
+            self._on_first(batch if self._model.accumulate == 1 else batch[0])
+            self._on_first = None
         with on_device(self._device):
             loss, gradient, finite, carry, metrics = self._compute(tuple(shards), carry, batch)
         arrays = tuple(tuple(np.asarray(block) for block in blocks) for blocks in gradient)

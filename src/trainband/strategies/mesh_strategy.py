@@ -1,4 +1,4 @@
-"""MeshStrategy: what the strategies have in common whose devices are a mesh."""
+"""MeshStrategy: the common part of the strategies whose devices form a mesh."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jax.sharding import Mesh
 
 from trainband.cluster import Cluster, Task
 from trainband.errors import TrainbandError
+from trainband.job.checkpoints import RestoreFrom
 from trainband.model.mesh_context import DATA
 from trainband.model.model import Model
 from trainband.model.optimizer import Optimizer
 from trainband.model.variables import PyTree, Variables
-from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.runtime.waiting import Say
 from trainband.spmd.batch_sharding import BatchSharding
 from trainband.spmd.engine import SpmdEngine
@@ -26,27 +26,27 @@ from trainband.strategies.scope import Scoped
 
 
 class MeshStrategy(Scoped):
-    """A strategy whose engine is `SpmdEngine`. A subclass says what the devices are, in `_make_mesh`."""
+    """A strategy whose engine is `SpmdEngine`. A subclass defines the devices in `_make_mesh`."""
 
     rules: Rules = staticmethod(whole)
     """How variables are split over the mesh."""
 
     remainder = "pad"
-    """What becomes of a batch whose examples the devices do not divide."""
+    """How a batch is handled whose examples do not divide evenly among the devices."""
 
     central_storage = False
     """Whether the params are on the CPU."""
 
     _group: ProcessGroup | None = None
     _tasks: Sequence[Task] = ()
-    """Whose devices are in the mesh, by process, where they are those of several."""
+    """The tasks whose devices are in the mesh, by process, if there are several."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
         self._mesh: Mesh | None = None
 
     def mesh(self) -> Mesh:
-        """The devices, by their axes. The first call starts JAX's backends, on all workers at the same time."""
+        """Returns the devices, by their axes. The first call starts JAX's backends, on all workers at the same time."""
         if self._mesh is None:
             self._mesh = self._make_mesh()
         return self._mesh
@@ -64,7 +64,7 @@ class MeshStrategy(Scoped):
 
     @property
     def group(self) -> ProcessGroup | None:
-        """The processes that compute in step; `None` where there is one."""
+        """Returns the processes that compute in step; `None` if there is only one."""
         return self._group
 
     @property
@@ -90,7 +90,7 @@ class MeshStrategy(Scoped):
         return BatchSharding(mesh, (DATA,) if DATA in mesh.shape else (), "refuse", "global_batch")(batch).batch
 
     def describe(self, params: PyTree, optimizer: Optimizer | None = None) -> Description:
-        """As `Strategy.describe`. Of several workers, all must call it, or none; the chief prints."""
+        """As `Strategy.describe`. With several workers, call it on all or none; the chief prints."""
         return self._described(type(self).__name__, params, optimizer, self.mesh())
 
     def _described(self, name: str, params: PyTree, optimizer: Optimizer | None, mesh: Mesh) -> Description:

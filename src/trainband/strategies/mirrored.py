@@ -22,21 +22,21 @@ from trainband.strategies.mesh_strategy import MeshStrategy
 class Mirrored(MeshStrategy):
     """Trains in this process on several devices: the batch is split over them, and the params are on each.
 
-    The result is that of one device on the whole batch, but for rounding.
+    The result is that of one device on the whole batch, except for rounding.
 
     Args:
-      devices: such as `["gpu:0", "gpu:1"]` or some of `jax.devices()`, or a platform's name for all of its devices; by
-        default all that this process has. Of those that are named and not there, the others do without.
+      devices: such as `["gpu:0", "gpu:1"]` or some of `jax.devices()`, or a platform's name for all of its devices;
+        default: all devices of this process. Named devices that do not exist are left out.
       central_storage: keep and update the params on the CPU, and send them to the devices for each step: for devices
-        that share no fast link, or whose memory the optimizer's state would fill.
-      remainder: what becomes of a batch whose examples the devices do not divide: `pad` fills it up, and leaves out
-        again what was added before anything is computed of it; `refuse` raises `DataError`.
-      standalone: whether this process trains by itself though it is a task of a cluster, which is an error else.
-      strict: refuse to compute on the CPU where another device was asked for that is not there.
-      say: where lines for people go.
+        without a fast link, or whose memory the optimizer's state would fill.
+      remainder: how to handle a batch whose examples do not divide evenly among the devices: `pad` fills it up and
+        removes the padding before anything is computed from it; `refuse` raises `DataError`.
+      standalone: whether this process trains alone although it is a task of a cluster, otherwise an error.
+      strict: refuse to compute on the CPU in place of a requested device that does not exist.
+      say: receives lines for people.
 
     Raises:
-      ClusterError: there is no such `remainder`, `devices` are none, or, from `fit`, they are of several platforms.
+      ClusterError: `remainder` is unknown, `devices` is empty, or, from `fit`, they are of several platforms.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class Mirrored(MeshStrategy):
 def choose_devices(
     wanted: Iterable[str | jax.Device] | jax.Device | str | None, say: Say, *, strict: bool
 ) -> list[jax.Device]:
-    """The devices of this process that are asked for; all where none is.
+    """Returns the requested devices of this process; all of them by default.
 
     Raises:
-      ClusterError: the same one twice, those of several platforms, or with `strict` one that is not there.
+      ClusterError: a device is listed twice, they are of several platforms, or with `strict` one does not exist.
     """
     if wanted is None:
         devices = list(jax.local_devices())
@@ -104,10 +104,10 @@ def choose_devices(
     if missing and (strict or not found):
         return [cpu_instead(missing, "this process", say, strict=strict)]
     if missing:
-        say(f"this process computes on {', '.join(map(str, found))} alone: there is no {', '.join(missing)}")
+        say(f"this process computes on {', '.join(map(str, found))} only: there is no {', '.join(missing)}")
     if len(set(found)) < len(found) or not found:
         raise ClusterError(
-            f"Mirrored: devices={wanted} comes to {', '.join(map(str, found)) or 'none'}: name each device once, "
+            f"Mirrored: devices={wanted} selects {', '.join(map(str, found)) or 'none'}; name each device once, "
             "such as ['gpu:0', 'gpu:1']."
         )
     require_one_platform(found)
@@ -121,7 +121,7 @@ def _told(devices: list[jax.Device], say: Say) -> list[jax.Device]:
         say(
             "WARNING: the devices are of different kinds: "
             + ", ".join(f"{name} is a {device.device_kind}" for device, name in kinds)
-            + ". Each has an equal part of every batch, so that all wait for the slowest; a worker for each kind under "
+            + ". Each gets an equal part of every batch, so all wait for the slowest; one worker for each kind under "
             "ParameterServer(update=Sync(balance='speed')) would divide the examples by speed"
         )
     if len(devices) > 1 or devices[0].platform != "cpu":
@@ -130,6 +130,6 @@ def _told(devices: list[jax.Device], say: Say) -> list[jax.Device]:
 
 
 def check_remainder(strategy: str, remainder: str) -> None:
-    """Raises `ClusterError` for a word that there is not."""
+    """Raises `ClusterError` if `remainder` is unknown."""
     if remainder not in REMAINDERS:
         raise ClusterError(f"{strategy}: remainder must be {' or '.join(map(repr, REMAINDERS))}, got {remainder!r}.")

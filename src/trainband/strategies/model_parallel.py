@@ -1,4 +1,4 @@
-"""ModelParallel: variables in parts over a mesh of devices, by rules."""
+"""ModelParallel: variables split over a mesh of devices by rules."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from trainband.strategies.multi_worker import START_S, TIMEOUT_S, MultiWorkerMir
 
 
 class ModelParallel(MultiWorkerMirrored):
-    """Variables in parts over a mesh: tensor parallelism, FSDP, or both; in one process or over a cluster's workers.
+    """Variables split over a mesh: tensor parallelism, FSDP, or both; in one process or over a cluster's workers.
 
     ::
 
         ModelParallel({"data": 2, "model": 4}, [("attention/.*/kernel", (None, "model")), ("mlp/out", ("model",))])
         ModelParallel({"data": -1}, rules=auto_fsdp())
 
-    Each variable is split by the first rule whose pattern (a regular expression) is found in its path, and whole where
-    none is; its part of the optimizer's state goes with it. Batches are split over the axis `data`. The result is that
-    of one device, but for rounding: XLA's compiler adds the exchanges (Xu et al. 2021, "GSPMD", arXiv:2105.04663).
+    Each variable is split by the first rule whose pattern (a regular expression) is found in its path, and kept whole
+    if none is; its part of the optimizer's state follows it. Batches are split over the axis `data`. The result is that
+    of one device, except for rounding: XLA's compiler adds the exchanges (Xu et al. 2021, "GSPMD", arXiv:2105.04663).
 
-    Where workers share a part of the batch (the axis `model` goes over several of them), they must bring the same one.
-    `params`, `evaluate` and `predict` need the parts of all workers then: call them on all at the same point, and
+    If workers share a part of the batch (the axis `model` spans several of them), they must pass the same one.
+    `params`, `evaluate` and `predict` then need the parts of all workers: call them on all at the same point, and
     with the same batches.
 
     Args:
-      mesh: how many devices along each axis; one may be -1, for all that are left.
+      mesh: how many devices along each axis; one may be -1, for all remaining devices.
       rules: (pattern, spec) pairs, a spec naming a mesh axis or `None` for each axis of the variable; or `auto_fsdp()`.
-      cluster: over whose workers' devices the mesh goes; `None`: over those of this process.
+      cluster: the mesh spans its workers' devices; `None`: those of this process.
       devices: of this process, without a cluster: such as `["gpu:0", "gpu:1"]` or some of `jax.devices()`, of one
-        platform; all when left out.
+        platform; default: all.
       remainder, timeout_s, start_s, say: see `MultiWorkerMirrored`.
 
     Raises:
       ClusterError: see `MultiWorkerMirrored`.
-      ModelError: a pattern is no regular expression. From `fit` or `describe`: the mesh has not as many places as there
-        are devices, a pattern is found in no path, or a rule does not fit its variable.
+      ModelError: a pattern is not a regular expression. From `fit` or `describe`: the mesh does not have as many places
+        as there are devices, a pattern is found in no path, or a rule does not fit its variable.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class ModelParallel(MultiWorkerMirrored):
         self._sizes = {axis: int(size) for axis, size in mesh.items()}
         given: object = rules
         if given is auto_fsdp:
-            raise ModelError("ModelParallel: rules must be what auto_fsdp() returns, got auto_fsdp itself: call it.")
+            raise ModelError("ModelParallel: rules must be the result of auto_fsdp(), got auto_fsdp itself; call it.")
         self.rules = rules if callable(rules) else by_rules(rules)
         if devices is not None and (cluster is not None or isinstance(devices, str)):
             raise ClusterError(
-                "ModelParallel: devices must be a list of devices of this process, such as ['gpu:0', 'gpu:1'], and "
-                f"cannot go with a cluster, whose workers bring all that they have; got {devices!r}."
+                "ModelParallel: devices must be a list of devices of this process, such as ['gpu:0', 'gpu:1'], without "
+                f"a cluster, whose workers use all their devices; got {devices!r}."
             )
         self._devices = None if devices is None else list(devices)
         super().__init__(cluster, remainder=remainder, timeout_s=timeout_s, start_s=start_s, say=say)

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 import jax
 from jax.sharding import Mesh
 
-from trainband.cluster import Cluster
+from trainband.cluster import Address, Cluster
 from trainband.cluster.resolvers.credentials import resolve_credentials
+from trainband.cluster.resolvers.nccl import keep_nccl_on_loopback
+from trainband.cluster.resolvers.user_secret import credentials_at
 from trainband.errors import ClusterError
+from trainband.job.checkpoints import RestoreFrom
 from trainband.model.mesh_context import DATA
 from trainband.model.model import Model
-from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.runtime.system import leave_uncollected
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.engine import SpmdEngine
@@ -30,25 +32,25 @@ class MultiWorkerMirrored(MeshStrategy):
     """All devices of all workers as one: each has all the variables and a part of every step's examples.
 
     Gradients are averaged by JAX's own collectives (NCCL on GPUs, gloo on CPUs, ICI on TPUs). The result is that of one
-    device on the batches of all workers together, but for rounding. Each worker brings batches of its own, all of one
-    size; the training ends when the first has used up its own. When a worker dies or is stuck, all others end with an
-    error that names it, within `timeout_s`; started again (`trainband run --restarts`), the job resumes from its newest
+    device on the batches of all workers together, except for rounding. Each worker passes its own batches, all of one
+    size; the training ends when the first has used up its own. If a worker dies or is stuck, all others end within
+    `timeout_s` with an error that names it; restarted (`trainband run --restarts`), the job resumes from its newest
     checkpoint.
 
-    Must be constructed before JAX is used for anything else: it takes effect before JAX starts its backends.
+    Must be constructed before any other use of JAX: it takes effect before JAX starts its backends.
 
     Args:
-      cluster: the cluster and which task of it this process is, as `trainband.cluster.resolve()` gives it; it has
-        no ps. `None`: this process stands alone and is `Mirrored`.
-      remainder: what becomes of a worker's batch whose examples its devices do not divide, see `Mirrored`.
-      timeout_s: seconds of silence after which a worker counts as dead, and of standing still after which it counts as
-        stuck. While it evaluates or writes the others wait, and say so.
-      start_s: for all workers to come up, and for the first step, which is compiled.
-      say: where lines for people go.
+      cluster: the cluster and which task of it this process is, as returned by `trainband.cluster.resolve()`; it has
+        no ps. `None`: this process runs alone, as `Mirrored`.
+      remainder: how to handle a worker's batch whose examples do not divide evenly among its devices, see `Mirrored`.
+      timeout_s: seconds of silence after which a worker counts as dead, or without progress after which it counts as
+        stuck. While it evaluates or writes, the others wait and report it.
+      start_s: seconds for all workers to start, and for the first step, which is compiled.
+      say: receives lines for people.
 
     Raises:
-      ClusterError: the cluster has a ps; or this process has started JAX, or such a strategy, before.
-      AddressInUse: another process has the chief's port, at which the workers meet.
+      ClusterError: the cluster has a ps; or this process has already started JAX or such a strategy.
+      AddressInUse: another process uses the chief's port, where the workers meet.
     """
 
     _sizes: Mapping[str, int] = {DATA: -1}
@@ -74,23 +76,25 @@ class MultiWorkerMirrored(MeshStrategy):
         if cluster is None:
             return
         self._tasks = cluster.spec.workers
-        if cluster.guest:
+        if cluster.elastic:
             raise ClusterError(
-                f"{name}: workers that compute in step are planned, all of them: {cluster.task} cannot join them. "
-                "ParameterServer takes guests."
+                f"{name}: workers that compute in step are fixed when the job starts; {cluster.task} cannot join them. "
+                "Use ParameterServer for elastic workers."
             )
         if cluster.spec.ps:
             raise ClusterError(
-                f"{name} needs no ps, but the cluster has {', '.join(map(str, cluster.spec.ps))}: leave them out, as "
+                f"{name} needs no ps, but the cluster has {', '.join(map(str, cluster.spec.ps))}; leave them out, as "
                 "with trainband run --ps 0; or use ParameterServer."
             )
         if cluster.task.trains:
             leave_uncollected()
             if cluster.shares_its_host and (taken := take_gpu(cluster.device_index)):
                 say(f"{cluster.task} {taken}")
-            self._group = ProcessGroup(
-                cluster, timeout_s=timeout_s, start_s=start_s, say=say, credentials=resolve_credentials()
-            )
+            keep_nccl_on_loopback(cluster)
+            chief = Address.parse(cluster.spec.address(self._tasks[0]), str(self._tasks[0]))
+            # If the chief's host is a name, it listens on all interfaces, whatever the name resolves to.
+            credentials = credentials_at(str(chief)) if chief.is_loopback else resolve_credentials()
+            self._group = ProcessGroup(cluster, timeout_s=timeout_s, start_s=start_s, say=say, credentials=credentials)
 
     def _make_mesh(self) -> Mesh:
         if self._group is not None:
@@ -108,8 +112,8 @@ class MultiWorkerMirrored(MeshStrategy):
     def start(self, model: Model, restore: RestoreFrom | None = None) -> SpmdEngine:
         if self._cluster is not None and not self._cluster.task.trains:
             raise ClusterError(
-                f"{self._cluster.task} takes no part in the training; Trainer.fit with checkpoint_dir= and validation= "
-                "has it evaluate the checkpoints."
+                f"{self._cluster.task} takes no part in the training; to evaluate the checkpoints on it, pass "
+                "checkpoint_dir= and validation= to Trainer.fit."
             )
         if self._group is None:
             return super().start(model, restore)

@@ -17,9 +17,9 @@ class OneDevice(MeshStrategy):
 
     Args:
       device: `cpu`, `gpu`, `gpu:1`, ..., or one of `jax.devices()`; by default an accelerator if JAX has one.
-      standalone: whether this process trains by itself though it is a task of a cluster, which is an error else.
-      strict: refuse to compute on the CPU where another device was asked for that is not there.
-      say: where lines for people go.
+      standalone: whether this process trains alone although it is a task of a cluster, otherwise an error.
+      strict: refuse to compute on the CPU in place of a requested device that does not exist.
+      say: receives lines for people.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,19 @@ from jax.sharding import Mesh
 from trainband.cluster import Cluster
 from trainband.cluster.resolvers.checkpoint_dirs import checkpoint_dirs as checkpoint_dirs_of_environment
 from trainband.errors import ClusterError, ModelError
+from trainband.job.checkpoints import RestoreFrom
+from trainband.job.engine import Engine
 from trainband.model.mesh_context import DATA
 from trainband.model.model import Model
 from trainband.model.optimizer import Optimizer
 from trainband.model.placement import GreedyBytes, Placement, PlacementPolicy, Slice, rows_of
 from trainband.model.variables import PyTree, Variables
-from trainband.ps.description import Plan
+from trainband.ps.program.check.checker import SHARED
+from trainband.ps.program.limits import ProgramLimits
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
-from trainband.ps.server.programs.limits import ProgramLimits
-from trainband.ps.server.server import Server
-from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.ps.server import Server
 from trainband.ps.worker.client import JobClient
+from trainband.ps.worker.plan import JobSettings, Plan
 from trainband.ps.worker.resources import WorkerResources
 from trainband.runtime import SYSTEM, limits
 from trainband.runtime.overrides import override
@@ -38,13 +40,13 @@ from trainband.spmd.compute_devices import ComputeDevices
 from trainband.strategies.base import Strategy
 from trainband.strategies.description import Description, described_on_ps
 from trainband.strategies.devices import choose_device, take_gpu
-from trainband.strategies.engine import Engine
 from trainband.strategies.gradient_step import CompiledGradientStep
 from trainband.strategies.mirrored import Mirrored
 from trainband.strategies.one_device import OneDevice
-from trainband.strategies.parameter_server_replica import ParameterServerReplica
+from trainband.strategies.parameter_server_engine import ParameterServerEngine
 from trainband.strategies.portioned_step import PortionedGradientStep
 from trainband.strategies.scope import Scoped
+from trainband.strategies.uneven_loss import warn_of_uneven_loss
 from trainband.wire.network import Network
 from trainband.wire.transport import Timeouts, Transport
 
@@ -53,29 +55,29 @@ class ParameterServer(Scoped, Strategy):
     """Trains on a cluster of ps and workers.
 
     Args:
-      cluster: the cluster and which task of it this process is, as `trainband.cluster.resolve()` gives it.
-        `None`: this process stands alone and trains by itself.
+      cluster: the cluster and which task of it this process is, as returned by `trainband.cluster.resolve()`.
+        `None`: this process trains alone.
       update: how pushes become updates.
       placement: which ps holds what.
       standbys: 1: each shard of the variables has a standby on another ps, which has every acknowledged update and
-        takes over when its ps dies. Needs two ps at least.
-      stall_s: seconds without a push after which a worker that lives is waited for no more, until its next push.
-        `None`: it is named in the log and in `trainband status`, and waited for.
+        takes over when its ps dies. Needs at least two ps.
+      stall_s: seconds without a push after which a worker that is alive is ignored until its next push.
+        `None`: the log and `trainband status` name it, and the others wait for it.
       overlap: compute the next gradient while a push and its answer travel. Hides the exchange, for one more step of
-        staleness. Not with `Sync`, whose every gradient is computed from the newest params.
-      wire_dtype: send gradients in this narrower dtype, such as `bfloat16`; a ps widens them again at once.
-      device: what a worker computes on: `cpu`, `gpu`, `gpu:1`, ...; by default an accelerator if JAX has
-        one, each worker of a host its own. A ps computes on the CPU always.
+        staleness. Not with `Sync`, where every gradient is computed from the newest params.
+      wire_dtype: send gradients in this narrower dtype, such as `bfloat16`; a ps widens them on receipt.
+      device: the device of a worker: `cpu`, `gpu`, `gpu:1`, ...; by default an accelerator if JAX has
+        one, a different one for each worker of a host. A ps always computes on the CPU.
       local: `Mirrored(...)`: each worker splits its batch over several devices of its own, and their gradients are
-        averaged before they are sent. Without `devices`, those are all that the worker sees.
-      strict: refuse to compute on the CPU where another device was asked for that is not there.
+        averaged before they are sent. Without `devices`, the worker uses all that it sees.
+      strict: refuse to compute on the CPU in place of a requested device that does not exist.
       transport: how bytes travel; by default Arrow Flight, with shared memory between tasks of one machine.
       timeouts: how long to wait for what.
-      program_limits: what a ps allows the optimizer that it is sent, in size, memory, work and time.
-      say: where lines for people go.
+      program_limits: the size, memory, work and time that a ps allows the optimizer it receives.
+      say: receives lines for people.
 
     Raises:
-      ClusterError: the cluster has no ps, or arguments cannot be or cannot go together.
+      ClusterError: the cluster has no ps, or arguments are invalid or exclude each other.
     """
 
     def __init__(
@@ -95,15 +97,7 @@ class ParameterServer(Scoped, Strategy):
         timeouts: Timeouts | None = None,
         program_limits: ProgramLimits | None = None,
         say: Say = say_on_stderr,
-        replicas: int | None = None,
     ) -> None:
-        if replicas is not None:
-            warnings.warn(
-                "ParameterServer(replicas=...) is called standbys= now: how many standbys each shard has.",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            standbys = replicas
         self._cluster = cluster
         self._update: UpdateRule = Async() if update is None else _checked_rule(update)
         self._placement = placement or GreedyBytes()
@@ -113,71 +107,42 @@ class ParameterServer(Scoped, Strategy):
         self._wire_dtype = _checked_wire_dtype(wire_dtype)
         self._device = device
         self._local = local
-        self._begun: ParameterServerReplica | None = None
+        self._begun: ParameterServerEngine | None = None
         self._strict = strict
+        if isinstance(cluster, Cluster) and cluster.is_ps and transport is None:
+            SHARED.prepare()  # before the secret is read: a fork would copy it
         self._transport = transport or Network(say=say)
         self._timeouts = timeouts or Timeouts()
         self._program_limits = program_limits
         self._say = say
-        if local is not None and (not isinstance(local, Mirrored) or local.central_storage or device is not None):
-            raise ClusterError(
-                "ParameterServer: local must be a Mirrored() without central_storage (the params are on the ps), and "
-                "its own devices= says which; leave device out."
-            )
+        _check_local(local, device)
         if cluster is None:
             return
-        if not isinstance(cluster, Cluster):
-            raise ClusterError(
-                "ParameterServer: cluster must be a Cluster, such as trainband.cluster.resolve() gives it, got "
-                f"{cluster!r}."
-            )
-        if not cluster.spec.ps:
-            raise ClusterError(
-                f"ParameterServer needs at least one ps, but the cluster has none: {cluster.spec}. Start it with one, "
-                "as with trainband run --ps 1 (or TRAINBAND_PS=1 where a platform starts the tasks), or use "
-                "MultiWorkerMirrored."
-            )
-        if not cluster.spec.workers:
-            raise ClusterError(f"ParameterServer needs at least one worker, but the cluster has none: {cluster.spec}.")
-        if standbys not in (0, 1):
-            raise ClusterError(f"ParameterServer: standbys must be 0 or 1 for each shard, got {standbys}.")
-        if standbys and len(cluster.spec.ps) < 2:
-            raise ClusterError(
-                f"ParameterServer: standbys=1 keeps the standby of each shard on another ps, but the cluster has one: "
-                f"{cluster.spec}. Use two ps or more."
-            )
-        if standbys and isinstance(self._update, Async) and self._update.delay_compensation:
-            raise ClusterError(
-                "ParameterServer: standbys=1 cannot go with delay_compensation, which depends on what each worker was "
-                "sent; leave one of them out."
-            )
+        _check_cluster(cluster)
+        _check_standbys(standbys, cluster, self._update)
         if stall_s is not None and not stall_s > 0:
             raise ClusterError(f"ParameterServer: stall_s must be > 0 seconds, got {stall_s}.")
-        if overlap and isinstance(self._update, Sync):
-            raise ClusterError(
-                "ParameterServer: overlap=True cannot go with Sync(), which computes every gradient from the newest "
-                "params; leave it out, or use Bounded or Async."
-            )
-        if overlap and isinstance(self._update, Async) and self._update.delay_compensation:
-            raise ClusterError(
-                "ParameterServer: overlap=True cannot go with delay_compensation, for which a ps keeps only the params "
-                "that it sent last; leave one of them out."
-            )
+        if overlap:
+            _check_overlap(self._update)
         try:
             self._update.check(len(cluster.spec.workers))
         except ValueError as exc:
             raise ClusterError(f"ParameterServer: {exc}") from None
+        self._prepare_jax(cluster)
+
+    def _prepare_jax(self, cluster: Cluster) -> None:
+        """Applies settings that work only before JAX starts its backends, so call this first in a program."""
         leave_uncollected()
-        # Both take effect only before JAX starts its backends, so this comes first in a program.
         # Handing each small computation to another thread costs 0.05 ms; a worker and a ps wait for it anyway.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
+        local = self._local
         if cluster.is_ps:
-            # A ps must not take memory on a card that workers compute on.
+            # A ps must not take memory on a GPU that workers compute on.
             jax.config.update("jax_platforms", "cpu")
         elif (local is None or (local.takes_all and cluster.shares_its_host)) and (
-            taken := take_gpu(cluster.device_index, wanted=device)
+            taken := take_gpu(cluster.device_index, wanted=self._device)
         ):
-            say(f"{cluster.task} {taken}")
+            self._say(f"{cluster.task} {taken}")
 
     @property
     @override
@@ -187,7 +152,7 @@ class ParameterServer(Scoped, Strategy):
     @override
     def serve(self, checkpoint_dirs: Sequence[Path] = ()) -> str:
         if self._cluster is None:
-            raise ClusterError("ParameterServer.serve: this process stands alone and serves nobody.")
+            raise ClusterError("ParameterServer.serve: this process runs alone and has no job to serve.")
         with Server(
             self._cluster,
             transport=self._transport,
@@ -234,7 +199,7 @@ class ParameterServer(Scoped, Strategy):
 
     @override
     def global_batch(self, batch: PyTree) -> PyTree:
-        """No worker has more than its own."""
+        """Returns the worker's own batch: it has no other."""
         return int(batch) * self.num_replicas if isinstance(batch, Integral) else batch
 
     @override
@@ -259,36 +224,34 @@ class ParameterServer(Scoped, Strategy):
             return alone.start(model, restore)
         if not self._cluster.task.trains:
             raise ClusterError(
-                f"{self._cluster.task} takes no part in the training; Trainer.fit with checkpoint_dir= and validation= "
-                "has it evaluate the checkpoints."
+                f"{self._cluster.task} takes no part in the training; to evaluate the checkpoints on it, pass "
+                "checkpoint_dir= and validation= to Trainer.fit."
             )
         task, ps = str(self._cluster.task), len(self._cluster.spec.ps)
         limits.require(task, ps * (1 + self._standbys), f"for {ps} ps")
-        if self._local is not None:
-            mesh = self._local.mesh()
-        else:
-            device = choose_device(self._device, self._cluster.device_index, task, self._say, strict=self._strict)
-            mesh = Mesh(np.array([device]), (DATA,))
+        mesh = self._mesh_of_worker(self._cluster)
         spreader = BatchSharding(mesh, (DATA,), self.remainder, task, self._say)
         plan = Plan.of(
             model.variables(),
             model.optimizer,
             self._placement,
             self._update,
-            len(self._cluster.spec.ps),
-            self._wire_dtype,
-            model.state_merge,
-            self._standbys,
-            self._stall_s,
+            ps,
+            JobSettings(
+                wire_dtype=self._wire_dtype,
+                state_merge=model.state_merge,
+                standbys=self._standbys,
+                stall_s=self._stall_s,
+            ),
         )
         if self._begun is not None and not self._begun.has_left:
             raise ClusterError(
-                f"{task}: another Trainer of this script takes part in the job already, and the parameter servers hold "
-                "the variables of one. Let one Trainer do all, or give the other a cluster of its own."
+                f"{task}: another Trainer of this script already takes part in the job, and the parameter servers hold "
+                "the variables of only one. Use one Trainer, or give the other its own cluster."
             )
         balances = bool(plan.description.rule.get("balance"))
         kind_of_step = PortionedGradientStep if balances else CompiledGradientStep
-        step = kind_of_step(model, self._cluster, plan, mesh, spreader)
+        step = kind_of_step(model, self._cluster, plan, mesh, spreader, partial(self._check_loss, model))
         devices = ComputeDevices(mesh.devices.flat)
         client = JobClient(
             self._cluster,
@@ -298,10 +261,70 @@ class ParameterServer(Scoped, Strategy):
             say=self._say,
             resources=WorkerResources(SYSTEM, devices.description, devices.memory),
         )
-        self._begun = ParameterServerReplica(
-            self._cluster, plan, client, step, restore, overlap=self._overlap, say=self._say
-        )
+        self._begun = ParameterServerEngine(client, step, restore, overlap=self._overlap)
         return self._begun
+
+    def _check_loss(self, model: Model, batch: PyTree) -> None:
+        """If workers' gradients are averaged, warns of a loss for which this changes the result."""
+        if self.is_chief and self.gradients_per_update > 1:
+            warn_of_uneven_loss(model, batch, self._say)
+
+    def _mesh_of_worker(self, cluster: Cluster) -> Mesh:
+        if self._local is not None:
+            return self._local.mesh()
+        device = choose_device(self._device, cluster.device_index, str(cluster.task), self._say, strict=self._strict)
+        return Mesh(np.array([device]), (DATA,))
+
+
+def _check_local(local: Mirrored | None, device: str | None) -> None:
+    if local is not None and (not isinstance(local, Mirrored) or local.central_storage or device is not None):
+        raise ClusterError(
+            "ParameterServer: local must be a Mirrored() without central_storage (the params are on the ps); select "
+            "the devices with its own devices= and leave device out."
+        )
+
+
+def _check_cluster(cluster: Cluster) -> None:
+    if not isinstance(cluster, Cluster):
+        raise ClusterError(
+            f"ParameterServer: cluster must be a Cluster, such as trainband.cluster.resolve() returns, got {cluster!r}."
+        )
+    if not cluster.spec.ps:
+        raise ClusterError(
+            f"ParameterServer needs at least one ps, but the cluster has none: {cluster.spec}. Start it with one, "
+            "as with trainband run --ps 1 (or TRAINBAND_PS=1 if a platform starts the tasks), or use "
+            "MultiWorkerMirrored."
+        )
+    if not cluster.spec.workers:
+        raise ClusterError(f"ParameterServer needs at least one worker, but the cluster has none: {cluster.spec}.")
+
+
+def _check_standbys(standbys: int, cluster: Cluster, update: UpdateRule) -> None:
+    if standbys not in (0, 1):
+        raise ClusterError(f"ParameterServer: standbys must be 0 or 1 for each shard, got {standbys}.")
+    if standbys and len(cluster.spec.ps) < 2:
+        raise ClusterError(
+            f"ParameterServer: standbys=1 keeps the standby of each shard on another ps, but the cluster has only one: "
+            f"{cluster.spec}. Use at least two ps."
+        )
+    if standbys and isinstance(update, Async) and update.delay_compensation:
+        raise ClusterError(
+            "ParameterServer: standbys=1 excludes delay_compensation, which depends on what each worker was sent; "
+            "leave one of them out."
+        )
+
+
+def _check_overlap(update: UpdateRule) -> None:
+    if isinstance(update, Sync):
+        raise ClusterError(
+            "ParameterServer: overlap=True excludes Sync(), which computes every gradient from the newest "
+            "params; leave it out, or use Bounded or Async."
+        )
+    if isinstance(update, Async) and update.delay_compensation:
+        raise ClusterError(
+            "ParameterServer: overlap=True excludes delay_compensation, for which a ps keeps only the params that it "
+            "sent last; leave one of them out."
+        )
 
 
 def _checked_wire_dtype(wire_dtype: str | None) -> str:
@@ -310,7 +333,7 @@ def _checked_wire_dtype(wire_dtype: str | None) -> str:
     try:
         dtype = jnp.dtype(wire_dtype)
     except TypeError:
-        raise ModelError(f"ParameterServer: wire_dtype {wire_dtype!r} is no dtype; use bfloat16 or float16.") from None
+        raise ModelError(f"ParameterServer: unknown wire_dtype {wire_dtype!r}; use bfloat16 or float16.") from None
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ModelError(f"ParameterServer: wire_dtype must be a floating-point dtype, got {dtype.name}.")
     return str(dtype.name)
@@ -319,7 +342,7 @@ def _checked_wire_dtype(wire_dtype: str | None) -> str:
 def _checked_rule(update: Any) -> UpdateRule:
     if isinstance(update, type):
         call = f"{update.__name__}(staleness=4)" if update is Bounded else f"{update.__name__}()"
-        raise ClusterError(f"ParameterServer: update must be an update rule, got the class: write update={call}.")
+        raise ClusterError(f"ParameterServer: update must be an update rule, got the class; write update={call}.")
     if not all(callable(getattr(update, name, None)) for name in ("settings", "check", "start")):
         raise ClusterError(f"ParameterServer: update must be an update rule, such as Sync(), got {update!r}.")
     rule: UpdateRule = update

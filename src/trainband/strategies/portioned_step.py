@@ -1,4 +1,4 @@
-"""What a worker computes where the update rule says how many examples a step has: batches, one after the other."""
+"""The computation of a worker whose update rule decides the examples of a step: batches, one after the other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainband.model.mesh_context import on_mesh
 from trainband.model.model import Model
 from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
-from trainband.ps.description import Plan
+from trainband.ps.worker.plan import Plan
 from trainband.ps.worker.shard_link import Blocks
 from trainband.spmd.batch_sharding import BatchSharding
 from trainband.spmd.gradient import Carry, GradientFunction
@@ -31,12 +31,21 @@ from trainband.strategies.gradient_step import CompiledGradientStep, Computed, i
 class PortionedGradientStep:
     """See `GradientStep`: of a `Portion`, whose batches are computed one after the other.
 
-    One program is compiled for each size of a batch, one adds two gradients, and one makes of the sum what is sent: in
-    the first step, so that later ones may have any number of examples without being compiled anew.
+    The first step compiles one program for each batch size, one that adds two gradients, and one that turns the sum
+    into the push, so that later steps may have any number of examples without compiling.
     """
 
-    def __init__(self, model: Model, cluster: Cluster, plan: Plan, mesh: Mesh, spreader: BatchSharding) -> None:
-        self._single = CompiledGradientStep(model, cluster, plan, mesh, spreader)
+    def __init__(
+        self,
+        model: Model,
+        cluster: Cluster,
+        plan: Plan,
+        mesh: Mesh,
+        spreader: BatchSharding,
+        on_first: Callable[[PyTree], None],
+    ) -> None:
+        self._single = CompiledGradientStep(model, cluster, plan, mesh, spreader, on_first)
+        self._on_first = on_first
         self._task = str(cluster.task)
         self._device = mesh.devices.flat[0]
         self._spreader = spreader if mesh.size > 1 else None
@@ -81,6 +90,7 @@ class PortionedGradientStep:
     def __call__(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> Computed:
         batches = self._batches(batch)
         if not self._known:
+            self._on_first(batches[0])
             self._compile_sizes(shards, carry, batch)
         kinds = {_kind_of(one) for one in batches} | {len(batches) > 1}
         compiles, self._known = not kinds <= self._known, self._known | kinds
@@ -99,10 +109,10 @@ class PortionedGradientStep:
         return Computed(float(loss), arrays, bool(finite), carry, metrics, sum(examples), seconds)
 
     def _compile_sizes(self, shards: Sequence[Blocks], carry: Carry, portion: Portion) -> None:
-        """Compiles the program for every size that shares may come to, lest all wait for one worker at a later step."""
+        """Compiles the program for every possible batch size, lest all wait for one worker at a later step."""
         first = portion.batches[0]
         if portion.usual == 1 or examples_in(first) != portion.usual * portion.part_examples:
-            return  # with accumulation there is one size
+            return  # with accumulation there is only one size
         counts = [1 << bit for bit in range(portion.usual.bit_length()) if 1 << bit < portion.usual]
         sizes = [count * portion.part_examples for count in counts]
         cut = tuple(jax.tree.map(lambda leaf, size=size: leaf[:size], first) for size in sizes)
@@ -112,8 +122,8 @@ class PortionedGradientStep:
     def _batches(self, batch: PyTree) -> tuple[PyTree, ...]:
         if not isinstance(batch, Portion):
             raise ClusterError(
-                f"{self._task}: Sync(balance='speed') says how many examples each step has, and this step was given a "
-                "batch of its own: use Trainer.fit, or take the batches of a loop from session.feed(batches)."
+                f"{self._task}: Sync(balance='speed') decides how many examples each step has, but this step was given "
+                "its own batch; use Trainer.fit, or take the batches of a loop from session.feed(batches)."
             )
         return batch.batches
 
@@ -122,6 +132,6 @@ class PortionedGradientStep:
 
 
 def _kind_of(batch: PyTree) -> Any:
-    """What batches have in common that one program computes."""
+    """Returns a key that batches share if one program computes them."""
     leaves, structure = jax.tree.flatten(batch)
     return structure, tuple((np.shape(leaf), str(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)

@@ -1,4 +1,4 @@
-"""`strategy.scope()`, as TensorFlow has it: what is made in it belongs to the strategy."""
+"""`strategy.scope()`, as in TensorFlow: models made in it belong to the strategy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 FRONT_ENDS = ("trainband.keras",)
 """Modules whose `models_belong_to(strategy, **settings)` is a context for the models of one framework. Loaded here by
-name: they stand above the strategies, and who has no Keras must not need it."""
+name: they are above the strategies, and users without Keras must not need it."""
 
 
 class Scoped:
@@ -20,13 +20,13 @@ class Scoped:
 
     @contextmanager
     def scope(self: Strategy, **settings: Any) -> Iterator[Strategy]:
-        """A context: `fit`, `evaluate` and `predict` of a Keras model that is made in it run on this strategy.
+        """Returns a context: a Keras model made in it runs `fit`, `evaluate` and `predict` on this strategy.
 
         Args:
           settings: `checkpoint_dir`, `save_steps`, `save_secs` of every training: see `MonitoredSession`.
 
         Raises:
-          ModelError: Keras is not there, or computes with something else than JAX.
+          ModelError: Keras is not installed, or its backend is not JAX.
         """
         with ExitStack() as stack:
             for front_end in FRONT_ENDS:

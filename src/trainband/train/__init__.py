@@ -1,4 +1,4 @@
-"""What a user drives: the trainer, what it shows and what it gives back."""
+"""The user's interface to training: the trainer, its display and its results."""
 
 from trainband.train.hooks import CheckpointSaverHook as CheckpointSaverHook
 from trainband.train.hooks import EarlyStopping as EarlyStopping

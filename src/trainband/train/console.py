@@ -1,4 +1,4 @@
-"""The console: a live picture of a training on a terminal or in a notebook, a line now and then anywhere else."""
+"""The console: a live picture of a training on a terminal or in a notebook, otherwise a line from time to time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trainband.ps.statistics import RATE_WINDOW_S
+from trainband.job.statistics import RATE_WINDOW_S
 from trainband.runtime.formatting import duration, printable, rate
 from trainband.runtime.waiting import Say
 from trainband.strategies.base import Progress
@@ -25,15 +25,15 @@ from trainband.train.notebook import NotebookPicture, in_notebook
 LIVE_EVERY_S = 0.5
 LINE_EVERY_S = 10.0
 NOTEBOOK_EVERY_S = 1.0
-"""A picture is kept in the notebook's history of messages until the next replaces it."""
+"""The notebook's message history keeps each picture until the next replaces it."""
 
 
 def picture(progress: Progress | None, began_at: int = 0) -> RenderableType:
-    """A training as rich shows it: a line with the job's figures, a bar, and one row for each worker.
+    """Draws a training with rich: a line with the job's figures, a bar, and one row for each worker.
 
     Args:
-      progress: how far it is; `None` while nobody can tell.
-      began_at: the global step at which it began: no speed is known before the second step.
+      progress: the job's progress; `None` while unknown.
+      began_at: the global step at which it began: the speed is unknown before the second step.
     """
     if progress is None:
         return Text("waiting for the job to begin", style="dim")
@@ -62,7 +62,7 @@ def picture(progress: Progress | None, began_at: int = 0) -> RenderableType:
 
 
 def line(progress: Progress, began_at: int = 0) -> str:
-    """A training in one line: global step, steps/s, loss, time left."""
+    """Describes a training in one line: global step, steps/s, loss, time left."""
     of = f"/{progress.last_step:,}" if progress.last_step else ""
     parts = [f"global step {progress.global_step:,}{of}"]
     made = progress.global_step - began_at
@@ -80,11 +80,11 @@ def line(progress: Progress, began_at: int = 0) -> str:
 
 
 class Console:
-    """Shows what `source` tells for as long as it is open, from a thread of its own.
+    """Shows the progress from `source` while it is open, in its own thread.
 
     Args:
-      source: how far the job is; `None` when it cannot be told just now.
-      say: where the lines go when stderr is no terminal and this is no notebook.
+      source: returns the job's progress; `None` when it is unknown.
+      say: receives the lines when stderr is not a terminal and this is not a notebook.
     """
 
     def __init__(self, source: Callable[[], Progress | None], say: Say) -> None:
@@ -110,7 +110,7 @@ class Console:
         self._stop.set()
         self._thread.join()
         if self._notebook is not None and (progress := self._source()) is not None:
-            self._notebook.show(progress, line(progress, self._began_at or 0))  # as it stays
+            self._notebook.show(progress, line(progress, self._began_at or 0))  # the final state
         if self._live is not None:
             self._live.stop()
 
@@ -118,7 +118,7 @@ class Console:
         spoken = time.monotonic()
         while not self._stop.wait(LIVE_EVERY_S if self._notebook is None else NOTEBOOK_EVERY_S):
             silent_s = time.monotonic() - spoken
-            # The rate that a line tells is that between the last looks before it.
+            # A line's rate is the one between the last looks before it.
             is_due = silent_s >= LINE_EVERY_S - RATE_WINDOW_S
             if self._live is None and self._notebook is None and self._began_at is not None and not is_due:
                 continue

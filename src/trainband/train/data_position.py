@@ -1,62 +1,62 @@
-"""DataPosition: where a session is in its data, which its checkpoints keep as part of the worker state."""
+"""DataPosition: a session's position in its data, which its checkpoints keep as part of the worker state."""
 
 from __future__ import annotations
 
 from collections import deque
 
-from trainband.strategies.engine import CheckpointSource, Engine, Stepper
-from trainband.train.feed import Feed
+from trainband.job.engine import Checkpoints, Engine, Steps
+from trainband.train.batch_feed import Feed
 from trainband.train.passes import Mark, Position
 
 CALLS = 3
-"""Of how many calls of the engine the positions are kept: a checkpoint may speak of the call before the last."""
+"""For how many calls of the engine positions are kept: a checkpoint may refer to the call before the last."""
 
 
 class DataPosition:
     """Follows the feed of one session.
 
     Args:
-      is_saved: whether there are checkpoints that want to know.
+      is_saved: whether checkpoints need the position.
     """
 
     def __init__(self, *, is_saved: bool) -> None:
         self.is_saved = is_saved
-        """Whether there are checkpoints that want to know."""
+        """Whether checkpoints need the position."""
         self.feed: Feed | None = None
-        """What is followed."""
+        """The feed to follow."""
         self._marks: deque[Mark | None] = deque(maxlen=CALLS)
 
     @staticmethod
-    def found(engine: CheckpointSource, training: int) -> Position | None:
-        """Where a training was when the checkpoint was written from which this task resumes."""
-        state = engine.worker_state
+    def found(checkpoints: Checkpoints, training: int) -> Position | None:
+        """Returns a training's position in the checkpoint from which this task resumes."""
+        state = checkpoints.worker_state
         if state is None or state.training != training or not state.position:
             return None
         return Position.from_json(state.position)
 
-    def follow(self, feed: Feed, engine: Stepper) -> None:
+    def follow(self, feed: Feed, steps: Steps) -> None:
         """Follows another feed."""
         self.feed = feed
-        self._marks = deque(self._marks, maxlen=CALLS * engine.steps_per_execution)
+        self._marks = deque(self._marks, maxlen=CALLS * steps.steps_per_execution)
         self._note(1)
 
     def advance(self, steps: int) -> None:
-        """So many steps were made on what the feed gave last."""
+        """Records that this many steps were made on the feed's last item."""
         if self.feed is not None:
             self.feed.trained(steps)
             self._note(steps)
 
     def leave(self, engine: Engine, training: int, behind: int = 0) -> None:
-        """Leaves with the engine the position of now, or of so many steps ago."""
-        position, state = "", engine.worker_state
-        behind = max(behind, engine.unused)
+        """Stores the current position with the engine, or that of `behind` steps ago."""
+        position, state = "", engine.checkpoints.worker_state
+        behind = max(behind, engine.steps.training.unused)
         if self.feed is not None and self._marks:
             mark = self._marks[max(0, len(self._marks) - 1 - behind)]
             position = self.feed.position_at(mark).to_json()
         elif state is not None and state.training >= training:
-            # This training was over before it began again: what it knows of the data is what it has found.
+            # This training was over before it began again: its only position is the restored one.
             training, position = state.training, state.position
-        engine.leave_worker_state(training, position, behind)
+        engine.checkpoints.leave_worker_state(training, position, behind)
 
     def _note(self, steps: int) -> None:
         if self.feed is not None and self.is_saved and steps:

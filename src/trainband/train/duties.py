@@ -1,4 +1,4 @@
-"""Duties: what the chief of a job has to do besides training, and how that goes from worker to worker."""
+"""Duties: the chief's tasks besides training, and their handover from worker to worker."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from trainband.checkpoint import CheckpointDirectory, Retention
 from trainband.cluster.resolvers.joined import note_history, page_directory
-from trainband.ps.statistics import CheckpointStatus
+from trainband.job.checkpoints import CheckpointStatus
+from trainband.job.engine import Peers
 from trainband.strategies.base import Progress, StepReport
-from trainband.strategies.engine import Member
-from trainband.train.checkpointer import Checkpointer
+from trainband.train.checkpointer import Checkpointer, SessionCheckpoints
 from trainband.train.job import Job
 from trainband.train.time_report import MOST_ROWS, TimeReport
 
@@ -22,18 +22,19 @@ if TYPE_CHECKING:
 
 
 class Duties:
-    """The chief's part of one session: it has the directory, shows the progress and keeps the history. A context
+    """The chief's part of one session: it holds the directory, shows the progress and keeps the history. A context
     manager.
 
-    Any worker may become the chief, and cease to be it, while it trains; `look` sees to that. On entering, the chief
+    Any worker may become the chief, or stop being it, while it trains; `look` handles that. On entering, the chief
     of the cluster's plan takes the directory, before it joins the job.
 
     Args:
-      job: this task's part in it.
-      directory: where checkpoints go, if anywhere.
+      job: this task's part in the job.
+      directory: of the checkpoints, if any.
       retention: which are kept.
+      checkpoints: of the session; the chief's get their writer here.
       console: whether the progress is shown.
-      history: whether a history is kept, where there is a directory.
+      history: whether a history is kept if there is a directory.
 
     Raises:
       DirectoryLocked: another job writes into the directory.
@@ -44,6 +45,7 @@ class Duties:
         job: Job,
         directory: CheckpointDirectory | None,
         retention: Retention,
+        checkpoints: SessionCheckpoints,
         *,
         console: bool,
         history: bool = False,
@@ -51,21 +53,16 @@ class Duties:
         self._job = job
         self._directory = directory
         self._retention = retention
+        self._checkpoints = checkpoints
         self._console = console
         self._history = history
         self._begun = False
         self._last_step: int | None = None
         self._saving = ExitStack()
         self._shown = ExitStack()
-        self._checkpointer: Checkpointer | None = None
         self._recorder: Recorder | None = None
         self._times: TimeReport | None = None
         self._ended_because: str | None = None
-
-    @property
-    def checkpointer(self) -> Checkpointer | None:
-        """What writes the checkpoints; on the chief, where there is a directory."""
-        return self._checkpointer
 
     def __enter__(self) -> Duties:
         if self._job.is_chief:
@@ -82,7 +79,7 @@ class Duties:
             self._end_history(self._ended_because)
 
     def begin(self, last_step: int | None = None) -> None:
-        """The training has begun: from now on, it goes on even where another job has the directory.
+        """Begins the duties with the training, which from now on continues even if another job holds the directory.
 
         Args:
           last_step: where it is to end, as far as this task knows.
@@ -94,45 +91,45 @@ class Duties:
             self._begin_history()
 
     def note(self, report: StepReport) -> None:
-        """Notes a step of this task for the history, if this is the chief. Takes less than a microsecond."""
+        """Records a step of this task in the history, if this is the chief. Takes less than a microsecond."""
         if self._times is None and self._console:
-            self._times = TimeReport(self._job.join().times)  # without the first step, which was compiled
+            self._times = TimeReport(self._job.join().steps.times)  # without the first step, which was compiled
         if self._recorder is not None:
-            self._recorder.note(report)
+            self._recorder.rows.note(report)
 
     def note_values(self, values: Mapping[str, Any], global_step: int) -> None:
-        """Notes other values for the history, by the names of their series."""
+        """Records other values in the history, by the names of their series."""
         if self._recorder is not None:
-            self._recorder.note_values(values, global_step)
+            self._recorder.rows.note_values(values, global_step)
 
     def note_end(self, reason: str) -> None:
-        """Says why the session ends."""
+        """Sets why the session ends."""
         self._ended_because = reason
 
     def where_time_went(self) -> str:
-        """A table of where the time of the training went, and what to do about it, for whoever reads the console.
+        """Returns a table of where the time of the training went, with advice, for the console.
 
-        The chief knows it. Without ps, another task only says so where all others must have waited for its data. Empty
-        where there is nothing to say, or nobody who reads it.
+        The chief has it. Without ps, another task only reports if all others must have waited for its data. Empty
+        if there is nothing to report, or no console.
         """
         times, cluster = self._times, self._job.cluster
         if times is None or not times.is_worth_telling:
             return ""
-        engine = self._job.join()
-        if engine.is_chief:
-            times.note(engine.progress())
-            return times.text(engine.task)
+        peers = self._job.join().peers
+        if peers.is_chief:
+            times.note(peers.progress())
+            return times.text(peers.task)
         if cluster is None or cluster.spec.ps or len(cluster.spec.workers) > MOST_ROWS:
             return ""
-        return times.waits_for_data(engine.task)
+        return times.waits_for_data(peers.task)
 
-    def look(self, engine: Member) -> bool:
-        """Takes the duties over, or gives them up, where the job has another chief now; whether that is so.
+    def look(self, peers: Peers) -> bool:
+        """Takes over or gives up the duties if the job has another chief now; returns whether it has.
 
         Raises:
           DirectoryLocked: before the training has begun: another job writes into the directory.
         """
-        job, chief = self._job, engine.is_chief
+        job, chief = self._job, peers.is_chief
         if self._begun and chief == job.had_duties:
             return False
         cluster, before = job.cluster, job.had_duties
@@ -141,30 +138,30 @@ class Duties:
         job.had_duties = chief
         if chief != before:
             if not chief:
-                job.say(f"{engine.task} gives up the chief's duties, which another worker has now")
+                job.say(f"{peers.task} gives up the chief's duties, which another worker has now")
             elif cluster is None or cluster.is_chief:
-                job.say(f"{engine.task} has the chief's duties again")
+                job.say(f"{peers.task} takes back the chief's duties")
             else:
-                job.say(f"{engine.task} takes over the chief's duties ({cluster.spec.chief} is gone)")
+                job.say(f"{peers.task} takes over the chief's duties ({cluster.spec.chief} is gone)")
         if chief:
-            self._take_over(engine)
+            self._take_over(peers)
         else:
             self._give_up()
         return chief != before
 
-    def _take_over(self, engine: Member) -> None:
-        if self._checkpointer is None:
+    def _take_over(self, peers: Peers) -> None:
+        if self._checkpoints.checkpointer is None:
             self._take_directory(late=True)
         if self._begun:
             self._show()
             self._begin_history(takes_over=True)
-        elif self._checkpointer is not None:
-            self._checkpointer.joined(engine.job)
+        elif self._checkpoints.checkpointer is not None:
+            self._checkpoints.checkpointer.joined(peers.job)
 
     def _give_up(self) -> None:
-        checkpointer, self._checkpointer = self._checkpointer, None
+        checkpointer, self._checkpoints.checkpointer = self._checkpoints.checkpointer, None
         if checkpointer is not None:
-            self._saving.pop_all()  # unlike the end of a session, this waits for nothing that is being written
+            self._saving.pop_all()  # unlike the end of a session, this waits for no write
             checkpointer.give_up()
         self._shown.close()
         self._end_history(None)
@@ -178,22 +175,21 @@ class Duties:
             "local" if job.cluster is None else str(job.cluster.task),
             self._retention,
             job.say,
-            announce=self._console,
             job=job.id,
             late=late,
-            landed=self._note_checkpoint,
+            on_commit=self._note_checkpoint,
             runtime=job.runtime,
         )
-        self._checkpointer = self._saving.enter_context(checkpointer)
+        self._checkpoints.checkpointer = self._saving.enter_context(checkpointer)
 
     def _show(self) -> None:
         if self._console:
-            from trainband.train.console import Console  # here: who shows nothing need not wait for rich
+            from trainband.train.console import Console  # here: importing rich takes a while
 
             self._shown.enter_context(Console(self._progress, self._job.say))
 
     def _progress(self) -> Progress | None:
-        progress = self._job.join().progress()
+        progress = self._job.join().peers.progress()
         if self._times is not None:
             self._times.note(progress)
         return progress
@@ -206,42 +202,42 @@ class Duties:
             self._tell_launcher(page, path)
         if path is None or self._recorder is not None:
             return
-        from trainband.monitor.history import Recorder  # here: pyarrow takes a while, and few need it before
+        from trainband.monitor.history import (  # here: pyarrow takes a while, and few need it before
+            Recorder,
+            TrainingStart,
+        )
 
         job = self._job
         engine = job.join()
-        restored = engine.restored
+        peers, restored, step = engine.peers, engine.checkpoints.restored, engine.steps.global_step
         is_ours = restored is not None and restored.path.parent == path
         is_first = not takes_over and job.trainings.number == 1
         resumes_from = restored if is_ours and is_first else None
-        if takes_over or (is_first and engine.global_step > 0 and restored is None):
-            began = "chief", f"{engine.task} has the chief's duties"  # of a job that is under way
+        if takes_over or (is_first and step > 0 and restored is None):
+            began = "chief", f"{peers.task} has the chief's duties"  # of a job that is under way
         elif resumes_from is not None:
             began = "start", f"resumes from {resumes_from.path.name}"
         elif is_first and restored is not None:
             began = "start", f"begins from {restored.path}"
         else:
-            began = "start", f"continues at global step {engine.global_step:,}" if engine.global_step else "begins"
-        self._recorder = Recorder(
-            path,
-            engine.progress,
-            job.say,
-            task=engine.task,
-            job=engine.job or job.token,
-            global_step=engine.global_step,
+            began = "start", f"continues at global step {step:,}" if step else "begins"
+        start = TrainingStart(
+            task=peers.task,
+            job=peers.job or job.token,
+            global_step=step,
             resumed=is_ours,
             began=began,
             ends_at=self._last_step,
             resumes_at=None if resumes_from is None else resumes_from.global_step,
             strategy=job.strategy_name,
-            runtime=job.runtime,
         )
+        self._recorder = Recorder(path, peers.progress, job.say, start, runtime=job.runtime)
 
     def _tell_launcher(self, page: Path, directory: Path) -> None:
         try:
             note_history(page, directory)
         except OSError as exc:
-            self._job.say(f"WARNING: the launcher cannot be told of {directory} for its page ({exc}).")
+            self._job.say(f"WARNING: could not tell the launcher of {directory} for its page ({exc}).")
 
     def _end_history(self, reason: str | None) -> None:
         recorder, self._recorder = self._recorder, None
@@ -251,4 +247,6 @@ class Duties:
     def _note_checkpoint(self, checkpoint: CheckpointStatus) -> None:
         if self._recorder is not None:
             step = checkpoint.global_step
-            self._recorder.event("checkpoint", str(checkpoint), value=float(checkpoint.nbytes), global_step=step)
+            self._recorder.rows.event("checkpoint", str(checkpoint), value=float(checkpoint.nbytes), global_step=step)
+        if self._console:
+            self._job.say(str(checkpoint))

@@ -1,37 +1,38 @@
-"""Ending: what the tasks of a job do at the end of a session, together or one by one."""
+"""Ending: the actions of a job's tasks at the end of a session, together or one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NoReturn
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory
 from trainband.errors import CheckpointError, PeerError
+from trainband.job.engine import Engine
 from trainband.runtime.signals import EXIT_CODES, end_for, request_to_end
 from trainband.runtime.waiting import Waiting
-from trainband.strategies.engine import Engine
+from trainband.train.checkpointer import SessionCheckpoints
+from trainband.train.handover import Handover
 from trainband.train.hook_loop import HookLoop
 from trainband.train.hooks.checkpoint_saver import CheckpointSaverHook
-from trainband.train.hooks.session import SavingSession
+from trainband.train.hooks.session import EndingSession
 from trainband.train.job import Job
-from trainband.train.saves import Saves
+from trainband.train.lost_updates import LostUpdates
 from trainband.train.stop import Stop
 
 AT_WORK_S = 0.2
-"""Between two questions whether others still train."""
+"""Between two checks whether others still train."""
 
 
 class Ending:
-    """The end of one session: the last checkpoint, the hooks, and who waits for whom.
+    """The end of one session: the last checkpoint, the hooks, and waiting for others.
 
     Args:
-      job: this task's part in it.
-      directory: the checkpoints, if there are any.
+      job: this task's part in the job.
+      directory: the checkpoints, if any.
       hooks: of the session.
       stop: of the session.
-      saves: of the session.
-      remake: makes the updates again that a ps has lost.
-      look: sees whether this task has the chief's duties now.
+      checkpoints: of the session.
+      lost: repeats updates that a ps has lost.
+      handover: checks whether this task has the chief's duties now.
     """
 
     def __init__(
@@ -40,114 +41,114 @@ class Ending:
         directory: CheckpointDirectory | None,
         hooks: HookLoop,
         stop: Stop,
-        saves: Saves,
-        *,
-        remake: Callable[[Engine], None],
-        look: Callable[[Engine], None],
+        checkpoints: SessionCheckpoints,
+        lost: LostUpdates,
+        handover: Handover,
     ) -> None:
         self._job = job
         self._directory = directory
         self._hooks = hooks
         self._savers = [hook for hook in hooks.hooks if isinstance(hook, CheckpointSaverHook)]
         self._stop = stop
-        self._saves = saves
-        self._remake = remake
-        self._look = look
+        self._checkpoints = checkpoints
+        self._lost = lost
+        self._handover = handover
         self.has_begun = False
         """Whether the session is ending."""
 
-    def run(self, engine: Engine, session: SavingSession) -> None:
-        """Ends the session as it should.
+    def run(self, engine: Engine, session: EndingSession) -> None:
+        """Ends the session normally.
 
         Raises:
           CheckpointError: the last checkpoint could not be written, or updates are lost.
-          SystemExit: a signal has asked this task to end, and it leaves while the others go on.
+          SystemExit: a signal has asked this task to end, and it leaves while the others continue.
         """
         self.has_begun = True
         stop = self._stop
         stop.finish_if_deferred(engine)
-        if self._job.had_duties or (engine.is_chief and not self._is_saved(engine)):
-            self._look(engine)
+        if self._job.had_duties or (engine.peers.is_chief and not self._is_saved(engine)):
+            self._handover.look(engine)
         if self._job.had_duties and stop.done:
-            self._remake(engine)
+            self._lost.make(engine, session.run)
         if self._directory is not None:
-            self._saves.leave_state(engine)
+            self._checkpoints.leave_state(engine)
         if not stop.done:
             self._pause(engine, session)
-        # In parts, all do together what there is to do, but only the chief begins what it takes to save.
+        # If the values are in parts, all tasks act together, but only the chief starts what saving takes.
         try:
-            self._hooks.end(session, last=self._savers if engine.in_parts else ())
+            self._hooks.end(session, last=self._savers if engine.values.in_parts else ())
         except CheckpointError:
-            engine.end()  # the others wait for what else they shall give
+            engine.checkpoints.end()  # the others wait for further requests for their parts
             raise
-        engine.end()
-        self._saves.finish(engine)
+        engine.checkpoints.end()
+        self._checkpoints.finish(engine.peers)
 
     def leave(self) -> NoReturn:
         """Leaves the job because a signal has asked this task to end.
 
         Raises:
-          SystemExit: always, with the code that a shell gives to a program that this signal has ended.
+          SystemExit: always, with the exit code that a shell gives a program ended by this signal.
         """
         self._job.close()
         end_for(self._stop.request)
 
     def leave_anyway(self, engine: Engine | None, exc: BaseException) -> None:
-        """Of a task that was asked to leave, a failure of others is no failure: they may be leaving, too.
+        """Leaves even if others fail, if this task was asked to leave: they may be leaving, too.
 
         Raises:
           SystemExit: as `leave`, if this is such a task and such a failure.
         """
         if engine is not None and self._stop.request and isinstance(exc, PeerError):
-            self._job.say(f"{engine.task}: {self._stop.request}; it leaves in the middle of a step: {exc}")
+            self._job.say(f"{engine.peers.task}: {self._stop.request}; it leaves during a step: {exc}")
             raise SystemExit(EXIT_CODES[self._stop.request]) from exc
 
-    def _pause(self, engine: Engine, session: SavingSession) -> None:
-        """Ends this task's part in a training in which others go on."""
-        expected = engine.global_step
-        reason = engine.pause(self._stop.reason)
-        if self._directory is not None and (engine.unused or engine.global_step < expected):
-            self._saves.leave_state(engine)  # by now all is known of its last steps
-        # In parts, they save together: all leave now, or none.
-        if request := request_to_end(reason) if engine.in_parts else self._stop.request:
+    def _pause(self, engine: Engine, session: EndingSession) -> None:
+        """Ends this task's part in a training that others continue."""
+        steps = engine.steps
+        expected = steps.global_step
+        reason = steps.pause(self._stop.reason)
+        if self._directory is not None and (steps.training.unused or steps.global_step < expected):
+            self._checkpoints.leave_state(engine)  # by now its last steps are known
+        # If the values are in parts, they save together: all leave now, or none.
+        if request := request_to_end(reason) if engine.values.in_parts else self._stop.request:
             self._stop.request = request
-            self._leave_early(engine)
-        if self._saves.checkpointer is not None:
-            self._await_others(engine, session)  # what they still do is to be in the last checkpoint
+            self._leave_early(engine, session)
+        if self._checkpoints.checkpointer is not None:
+            self._await_others(engine, session)  # the last checkpoint must include their updates
 
-    def _await_others(self, engine: Engine, session: SavingSession) -> None:
+    def _await_others(self, engine: Engine, session: EndingSession) -> None:
         waiting = Waiting(None, self._job.say, self._job.runtime.clock)
-        while self._saves.checkpointer is not None and (others := engine.at_work()):
+        while self._checkpoints.checkpointer is not None and (others := engine.peers.at_work()):
             waiting.check(f"{', '.join(others)} to end the training", "")
             for hook in self._savers:
                 hook.while_waiting(session)
             self._job.runtime.sleep(AT_WORK_S)
             if self._stop.request:
-                self._saves.forget()  # the others have gone on since
-                self._leave_early(engine)
-            self._look(engine)
+                self._checkpoints.forget()  # the others have made steps since
+                self._leave_early(engine, session)
+            self._handover.look(engine)
 
-    def _leave_early(self, engine: Engine) -> NoReturn:
-        """Saves and leaves; the others go on."""
-        say, step = self._job.say, engine.global_step
-        say(f"{engine.task}: {self._stop.request}; it leaves the job at global step {step:,}")
+    def _leave_early(self, engine: Engine, session: EndingSession) -> NoReturn:
+        """Saves and leaves; the others continue."""
+        say, step = self._job.say, engine.steps.global_step
+        say(f"{engine.peers.task}: {self._stop.request}; it leaves the job at global step {step:,}")
         try:
-            if self._saves.checkpointer is not None and self._directory is not None:
-                checkpointer = self._saves.checkpointer
-                self._saves.save(engine, wait=True)
+            if self._checkpoints.checkpointer is not None and self._directory is not None:
+                checkpointer = self._checkpoints.checkpointer
+                self._checkpoints.save(engine, session.run, wait=True)
                 if checkpointer.saved is not None:  # others may have made updates since
                     path = self._directory.path_of(checkpointer.saved.global_step)
-                    say(f"the training resumes from {path} when it is started again")
+                    say(f"the training resumes from {path} when restarted")
         finally:
-            engine.end()
+            engine.checkpoints.end()
         self.leave()
 
     def _is_saved(self, engine: Engine) -> bool:
-        """Whether nothing is left to be done for a training that is over: its chief has left, and not too early."""
+        """Whether nothing is left to do for a finished training: its chief has left, and not too early."""
         if self._directory is None or not self._stop.done:
             return False
         try:
-            manifest = Checkpoint.open(self._directory.path_of(engine.global_step)).manifest
+            manifest = Checkpoint.open(self._directory.path_of(engine.steps.global_step)).manifest
         except CheckpointError:
             return False
         return manifest.complete or len(manifest.trainings) > self._job.trainings.number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -10,36 +9,36 @@ from trainband.checkpoint import LOCK_FILE, Checkpoint, CheckpointDirectory
 from trainband.errors import CheckpointError
 from trainband.model.contents import contents_of_variables
 from trainband.model.variables import PyTree, Variables
-from trainband.runtime import Clock
+from trainband.runtime import SYSTEM, Runtime
 from trainband.runtime.waiting import Say, Waiting
-from trainband.train.event_file import EventFile
 from trainband.train.result import Evaluation
+from trainband.train.tensorboard_file import EventFile
 
 POLL_S = 0.5
-"""Between two looks into the directory."""
+"""Between two scans of the directory."""
 
 START_S = 20.0
-"""How long a job may take to come, where what is in the directory is the end of an earlier training."""
+"""How long a job may take to start if the directory holds the end of an earlier training."""
 
 ABANDONED_S = 300.0
-"""How long nobody may renew the directory's lock before its job counts as gone: as long as a job may take to start."""
+"""How long the directory's lock may go without renewal before its job counts as gone: as long as a job may take to
+start."""
 
 
 class Evaluator:
     """Evaluates the checkpoints of a directory, oldest first, until it has seen the last of a completed training.
 
-    It only reads. What it finds goes to a TensorBoard run of its own, `eval/` in the directory, and to `say`.
+    It only reads. Its results go to their own TensorBoard run, `eval/` in the directory, and to `say`.
 
     Args:
       evaluate: `evaluate(params, model_state, batches, global_step)`.
       variables: of the model.
       directory: where the job's checkpoints appear.
       batches: any iterable that can be iterated afresh.
-      say: where lines go.
-      clock: seconds, monotonic.
-      pause: waits so many seconds.
-      start_s: how long a job may take to come, where a complete training is there already.
-      abandoned_s: how long nobody may renew the directory's lock.
+      say: receives lines.
+      runtime: this task's.
+      start_s: how long a job may take to start if the directory holds a complete training.
+      abandoned_s: how long the directory's lock may go without renewal.
     """
 
     def __init__(
@@ -50,8 +49,7 @@ class Evaluator:
         batches: Iterable[PyTree],
         *,
         say: Say,
-        clock: Clock = time.monotonic,
-        pause: Callable[[float], None] = time.sleep,
+        runtime: Runtime = SYSTEM,
         start_s: float = START_S,
         abandoned_s: float = ABANDONED_S,
     ) -> None:
@@ -60,13 +58,12 @@ class Evaluator:
         self._directory = CheckpointDirectory(directory, say)
         self._batches = batches
         self._say = say
-        self._clock = clock
-        self._pause = pause
+        self._runtime = runtime
         self._start_s = start_s
         self._abandoned_s = abandoned_s
 
     def run(self) -> list[Evaluation]:
-        """Evaluates until the training is complete and nobody holds the directory; returns what was found, in order.
+        """Evaluates until the training is complete and no job holds the directory; returns the results in order.
 
         Raises:
           DeadlineExceeded: no job has held the directory for `abandoned_s`, and its training is not complete.
@@ -83,12 +80,12 @@ class Evaluator:
                     waiting = self._new_waiting()
                     try:
                         evaluation = self._evaluate(Checkpoint.open(self._directory.path_of(step)))
-                    except CheckpointError as exc:  # damaged, or made way for newer ones while it was read
-                        self._say(f"global step {step} is not evaluated: {exc}")
+                    except CheckpointError as exc:  # damaged, or deleted for newer ones while it was read
+                        self._say(f"could not evaluate global step {step}: {exc}")
                         continue
                     found.append(evaluation)
                     self._write(events, evaluation)
-                # While somebody holds the directory, a later training may follow.
+                # While a job holds the directory, a later training may follow.
                 if (
                     self._is_complete(last)
                     and not self._renewed()
@@ -100,21 +97,21 @@ class Evaluator:
                         seen = renewed
                         waiting.extend()
                     after = f"after global step {last}" if last >= 0 else "the first"
-                    waiting.check(f"a checkpoint in {self._directory.path}, {after}", "look whether the job runs")
-                    self._pause(POLL_S)
+                    waiting.check(f"a checkpoint in {self._directory.path}, {after}", "check that the job runs")
+                    self._runtime.sleep(POLL_S)
 
     def _new_waiting(self) -> Waiting:
-        return Waiting(self._abandoned_s, self._say, self._clock)
+        return Waiting(self._abandoned_s, self._say, self._runtime.clock)
 
     def _renewed(self) -> int:
-        """When the job last gave a sign of life, by the file system's clock; 0 where there is no job."""
+        """Returns when the job last renewed the lock, by the file system's clock; 0 without a job."""
         try:
             return (self._directory.path / LOCK_FILE).stat().st_mtime_ns
         except OSError:
             return 0
 
     def _is_complete(self, step: int) -> bool:
-        """Whether a training ends at this step, whose last checkpoint may take the place of an ordinary one."""
+        """Whether a training ends at this step; its last checkpoint may replace an ordinary one."""
         try:
             return Checkpoint.open(self._directory.path_of(step)).manifest.complete if step >= 0 else False
         except CheckpointError:

@@ -1,4 +1,4 @@
-"""What a task of the job `evaluator` does in place of training."""
+"""The run of a task of the job `evaluator`, in place of training."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def run_evaluator(
       variables: of the model.
       checkpoint_dir: where the checkpoints appear.
       validation: the batches to evaluate on.
-      say: where lines go.
+      say: receives lines for people.
 
     Raises:
       ClusterError: there is no directory, or there are no batches.
     """
     if checkpoint_dir is None or validation is None:
         raise ClusterError(
-            "an evaluator task needs fit(checkpoint_dir=..., validation=...): the checkpoints that it evaluates, "
-            "and the batches to do it on."
+            "an evaluator task needs fit(checkpoint_dir=..., validation=...): the checkpoints to evaluate, and the "
+            "batches to evaluate them on."
         )
     serve_metrics(cluster, say)
-    from trainband.train.evaluator import Evaluator  # here: it writes summaries, whose library takes a while
+    from trainband.train.evaluator import Evaluator  # here: the library of summaries takes a while
 
     Evaluator(evaluate, variables, Path(checkpoint_dir), validation, say=say).run()
     raise SystemExit(0)

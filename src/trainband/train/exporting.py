@@ -1,43 +1,33 @@
-"""Exporting what a trainer has."""
+"""The program that a trainer exports: a function with the current values of its job."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
 
-from trainband.export import ExportReport, export_program
+from trainband.job.engine import Engine
 from trainband.model.contents import tensor_of
+from trainband.model.inference import InferenceProgram
 from trainband.model.model import Model
 from trainband.model.predictor import Predictor
 from trainband.model.variables import PyTree
-from trainband.strategies.engine import Engine
 
 
-def export_of(
-    engine: Engine,
-    model: Model,
-    module: Any,
-    function: Callable[..., PyTree],
-    example: PyTree,
-    out: str | Path,
-    *,
-    to: str,
-    batch: int | None,
-    force: bool,
-) -> ExportReport | None:
-    """Exports a function with the values that a job has now; `None` on tasks that are not the chief.
+def program_of(
+    engine: Engine, model: Model, module: Any, function: Callable[..., PyTree], example: PyTree, batch: int | None
+) -> InferenceProgram | None:
+    """Returns a function with the current values of a job, as a program; `None` on tasks that are not the chief.
 
     Args:
       engine: this task's part in the job.
-      model: what is trained.
-      module: the Flax NNX module that it was made of; `None` if of none.
-      function, example, out, to, batch, force: see `Trainer.export`.
+      model: the trained model.
+      module: its Flax NNX module; `None` if there is none.
+      function, example, batch: see `Trainer.export`.
     """
-    params, state = engine.params(), engine.model_state()
-    if not engine.is_chief:
+    params, state = engine.values.params(), engine.values.model_state()
+    if not engine.peers.is_chief:
         return None
     leaves = [*jax.tree.leaves(params), *jax.tree.leaves(state)]
     weights = {tensor_of(entry): leaf for entry, leaf in zip(model.variables().entries, leaves, strict=True)}
@@ -45,7 +35,6 @@ def export_of(
         predictor = Predictor(function, init=model.init, init_state=model.init_state, axes=model.axes)
     else:
         predictor = Predictor(function, module=module, axes=model.axes)
-    program = predictor.program(
-        weights, example=example, batch=batch, source="the training", global_step=engine.global_step
+    return predictor.program(
+        weights, example=example, batch=batch, source="the training", global_step=engine.steps.global_step
     )
-    return export_program(program, out, to, force=force)

@@ -11,10 +11,10 @@ from trainband.train.hooks.base import Hook
 
 
 def require_hooks(hooks: object) -> None:
-    """Refuses what are no hooks.
+    """Refuses anything but a sequence of hooks.
 
     Raises:
-      YourError: it is one hook, and no sequence of them, or there is a class among them.
+      YourError: it is a single hook or not a sequence, or it contains a class.
     """
     is_one = isinstance(hooks, Hook)
     wrong = hooks if is_one else next((hook for hook in hooks if isinstance(hook, type)), None)  # type: ignore[attr-defined]
@@ -24,20 +24,20 @@ def require_hooks(hooks: object) -> None:
 
 
 class HookLoop:
-    """Runs hooks around the steps of a session, whatever makes the steps.
+    """Runs hooks around the steps of a session, independent of how steps are made.
 
     Args:
-      hooks: what happens beside the steps.
+      hooks: run in this order.
     """
 
     def __init__(self, hooks: Sequence[Hook]) -> None:
         self.hooks = tuple(hooks)
-        """What happens beside the steps."""
+        """The hooks in order."""
         self.is_after_step = False
-        """Whether hooks hear of a step just now."""
+        """Whether hooks are running for a step."""
 
     def begin(self, session: Any) -> None:
-        """The session has begun; no step has been made."""
+        """Runs `begin`: the session has begun; no step has been made."""
         for hook in self.hooks:
             hook.begin(session)
 
@@ -55,6 +55,6 @@ class HookLoop:
         return report
 
     def end(self, session: Any, *, last: Collection[Hook] = ()) -> None:
-        """The session ends as it should; the hooks in `last` hear of it after all others."""
+        """Runs `end`: the session ends normally; the hooks in `last` come after all others."""
         for hook in sorted(self.hooks, key=lambda hook: hook in last):
             hook.end(session)

@@ -1,4 +1,4 @@
-"""Job: one task's part in the job that a trainer trains, over all the sessions of a script."""
+"""Job: one task's part in the job that a trainer trains, across all sessions of a script."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from pathlib import Path
 from trainband.cluster import Cluster
 from trainband.cluster.task_metrics import serve_metrics
 from trainband.errors import TrainbandError
+from trainband.job.checkpoints import RestoreFrom
+from trainband.job.engine import Engine
 from trainband.model.mesh_context import require_no_mesh
 from trainband.model.model import Model
 from trainband.monitor.prometheus import worker_families
-from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.runtime import SYSTEM, Runtime
 from trainband.runtime.logs import note_position
 from trainband.runtime.waiting import Say
 from trainband.strategies.base import Strategy
-from trainband.strategies.engine import Engine
 from trainband.train.standalone import require_cluster, users_line
 from trainband.train.trainings import Trainings
 
 
 class Job:
-    """What outlives the sessions of a trainer: the engine, the trainings so far, and what a session leaves to the next.
+    """The state that outlives a trainer's sessions: the engine, the trainings so far, and what each leaves to the next.
 
     Args:
       strategy: how the job trains.
       model: what it trains.
-      say: where lines for people go.
+      say: receives lines for people.
     """
 
     def __init__(self, strategy: Strategy, model: Model, say: Say) -> None:
         self.strategy = strategy
         """How the job trains."""
         self.say = say
-        """Where lines for people go."""
+        """Receives lines for people."""
         self.runtime: Runtime = getattr(strategy, "runtime", SYSTEM)
-        """What this task gets from its machine."""
+        """This task's runtime."""
         self.trainings = Trainings()
         """The trainings of the script so far."""
         self.had_duties: bool | None = None
-        """Whether this task had the chief's duties when a session last looked; `None` before the first look."""
+        """Whether this task had the chief's duties when a session last checked; `None` before the first check."""
         self.request = ""
         """The request to end (see `trainband.runtime.signals`) that came at a training's end; empty without one."""
         self._model = model
@@ -50,16 +50,16 @@ class Job:
         self._restore: RestoreFrom | None = None
         self._checkpoint_dirs: list[Path] = []
         self._shown: list[Callable[[], None]] = []
-        """What takes this task away again from where it is shown."""
+        """Callbacks that stop showing this task."""
 
     @cached_property
     def token(self) -> str:
-        """Random: tells this task's part in the job from all others where the job has no id."""
+        """A random id of this task's part in the job, for jobs without an id."""
         return self.runtime.token()
 
     @property
     def cluster(self) -> Cluster | None:
-        """The cluster, and which of its tasks this is; `None` for a process that stands alone."""
+        """The cluster, and which of its tasks this is; `None` for a process that runs alone."""
         return self.strategy.cluster
 
     @property
@@ -71,42 +71,43 @@ class Job:
     def is_chief(self) -> bool:
         """Whether this task is the chief; before it joins, whether the cluster's plan makes it the chief."""
         if self._engine is not None:
-            return self._engine.is_chief
+            return self._engine.peers.is_chief
         return self.cluster is None or self.cluster.is_chief
 
     @property
     def id(self) -> str:
-        """The job's id; empty before this task joins, and where there is nobody to share it with."""
-        return self._engine.job if self._engine is not None else ""
+        """The job's id; empty before this task joins, and for a task that runs alone."""
+        return self._engine.peers.job if self._engine is not None else ""
 
     def note_checkpoint_dir(self, directory: Path) -> None:
-        """Says where the program reads or writes checkpoints: a ps that is not told refuses to."""
+        """Records where the program reads or writes checkpoints: a ps refuses other directories."""
         if directory not in self._checkpoint_dirs:
             self._checkpoint_dirs.append(directory)
 
     def begin_from(self, restore: RestoreFrom) -> None:
-        """Has the job begin from these checkpoints, unless it resumes from one of its session's directory.
+        """Makes the job start from these checkpoints, unless it resumes from one of its session's directory.
 
         Raises:
-          TrainbandError: this task has joined its job already.
+          TrainbandError: this task has already joined its job.
         """
         if self._engine is not None:
+            task = self._engine.peers.task
             raise TrainbandError(
-                f"restore: {self._engine.task} has joined its job already, which has its params; call restore before "
-                "fit, evaluate, predict and params."
+                f"restore: {task} has already joined its job, which has its params; call restore before fit, evaluate, "
+                "predict and params."
             )
         self._restore = restore
 
     def join(self, restore: RestoreFrom | None = None) -> Engine:
-        """Joins the job, if this task has not yet; returns its part in it. A ps serves, and then ends its process.
+        """Joins the job, if this task has not yet; returns its engine. A ps serves, and then ends its process.
 
         Args:
-          restore: where the first values may come from, if the job has none.
+          restore: where the initial values may come from, if the job has none.
 
         Raises:
           ModelError: the script has set a mesh by `jax.set_mesh`.
-          ClusterError: this process is a task of a cluster, and the strategy knows nothing of it.
-          AddressInUse, YourError: it cannot serve its metrics where it is asked to.
+          ClusterError: this process is a task of a cluster that the strategy does not use.
+          AddressInUse, YourError: it cannot serve its metrics at the configured address.
         """
         require_no_mesh()
         if self._engine is None:
@@ -116,18 +117,18 @@ class Job:
                 raise SystemExit(0)
             metrics = serve_metrics(self.cluster, self.say)
             source = _either(restore, self._restore)
-            with self.runtime.sigterm_raises():  # so that the others hear that this task leaves
+            with self.runtime.sigterm_raises():  # so that the others learn that this task leaves
                 self._engine = engine = self.strategy.start(self._model, source)
-            if engine.restored is not None:
-                checkpoint = engine.restored
-                if source is restore:  # else the values are those of another training
+            checkpoint = engine.checkpoints.restored
+            if checkpoint is not None:
+                if source is restore:  # otherwise the values are those of another training
                     self.trainings.resume(checkpoint.manifest)
                 self.say(f"resumes from {checkpoint.path} (global step {checkpoint.global_step:,})")
             else:
-                self.trainings.learn(engine.trainings)
-            self._shown.append(note_position(lambda: {"global_step": engine.global_step}))
+                self.trainings.learn(engine.steps.training.starts)
+            self._shown.append(note_position(lambda: {"global_step": engine.steps.global_step}))
             if metrics is not None:
-                self._shown.append(metrics.add(lambda: list(worker_families(engine.statistics()))))
+                self._shown.append(metrics.add(lambda: list(worker_families(engine.steps.statistics()))))
             self.runtime.at_exit(self.close)
         return self._engine
 
@@ -142,7 +143,7 @@ class Job:
 
 
 def _either(first: RestoreFrom | None, second: RestoreFrom | None) -> RestoreFrom | None:
-    """The first, if it has any checkpoint; else the second."""
+    """Returns the first if it has any checkpoint, else the second."""
     if first is None or second is None or any(True for _ in first.candidates()):
         return first or second
     return second

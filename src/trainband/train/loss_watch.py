@@ -1,4 +1,4 @@
-"""LossWatch: says when a loss is no number, which a gradient of plain numbers may hide."""
+"""LossWatch: warns of a loss that is NaN or infinite, which a finite gradient may hide."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from trainband.strategies.base import StepReport
 
 
 class LossWatch:
-    """Looks at the losses of one task's training, and warns of the first that is NaN or infinite.
+    """Checks the losses of one task's training, and warns of the first that is NaN or infinite.
 
-    Not where the gradient was none either: it is refused then, which is said elsewhere.
+    Does not warn if the gradient was not finite either: it is refused then, which is reported elsewhere.
 
     Args:
-      say: where the warning goes.
+      say: receives the warning.
     """
 
     def __init__(self, say: Say) -> None:
@@ -24,11 +24,11 @@ class LossWatch:
         self._step = 0
 
     def begin(self, global_step: int) -> None:
-        """The training begins, or resumes, at this global step."""
+        """Records that the training begins, or resumes, at this global step."""
         self._step = global_step
 
     def look(self, task: str, report: StepReport) -> None:
-        """Looks at what a report tells of the losses of `task`."""
+        """Checks the losses of `task` in a report."""
         if self._has_warned:
             return
         if report.known is None:
@@ -42,7 +42,7 @@ class LossWatch:
             if is_there and not (is_refused or math.isfinite(loss)):
                 self._has_warned = True
                 self._say(
-                    f"WARNING: the loss of {task} is {float(loss):g} at global step {step:,}; the training goes on. "
-                    "Look at the data and the loss, or lower the learning rate; hooks=[NanHook()] ends it there."
+                    f"WARNING: the loss of {task} is {float(loss):g} at global step {step:,}; training continues. "
+                    "Check the data and the loss, or lower the learning rate; hooks=[NanHook()] ends it there."
                 )
                 return

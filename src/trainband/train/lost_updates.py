@@ -5,41 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trainband.errors import CheckpointError
+from trainband.job.engine import Engine
 from trainband.model.variables import PyTree
 from trainband.runtime.waiting import Say
-from trainband.strategies.engine import Stepper
 from trainband.train.data_position import DataPosition
 
 
 class LostUpdates:
-    """Makes again what is missing at the end of a training.
+    """Repeats the updates that are missing at the end of a training.
 
     Args:
-      say: where lines for people go.
-      position: whose feed gives the batches.
-      step: trains on a batch.
+      say: receives lines for people.
+      position: provides the feed with the batches.
     """
 
-    def __init__(self, say: Say, position: DataPosition, step: Callable[[PyTree], object]) -> None:
+    def __init__(self, say: Say, position: DataPosition) -> None:
         self._say = say
         self._position = position
-        self._step = step
 
-    def make(self, engine: Stepper) -> None:
-        """Makes what is missing, if anything is.
+    def make(self, engine: Engine, run: Callable[[PyTree], object]) -> None:
+        """Repeats the missing updates, if any.
+
+        `run`: trains on a batch.
 
         Raises:
           CheckpointError: there are no batches left.
         """
-        missing = engine.missing()
+        steps = engine.steps
+        missing = steps.missing()
         if missing and self._position.feed is not None:
-            self._say(f"a ps has lost its last {missing:,} updates; {engine.task} makes them again")
+            self._say(f"a ps has lost its last {missing:,} updates; {engine.peers.task} repeats them")
             for batch in self._position.feed:
-                self._step(batch)
-                if not engine.missing():
+                run(batch)
+                if not steps.missing():
                     return
-        if engine.missing():
+        if steps.missing():
             raise CheckpointError(
                 f"a ps has lost its last {missing:,} updates since they were made, and there are no batches left to "
-                "make them again; start the job again: it resumes from its newest checkpoint."
+                "repeat them; restart the job: it resumes from its newest checkpoint."
             )

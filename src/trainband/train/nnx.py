@@ -1,4 +1,4 @@
-"""NNXModule: a Flax NNX module, which holds its values itself, as pure functions that a trainer trains."""
+"""NNXModule: a Flax NNX module, which holds its own values, as pure functions that a trainer trains."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from trainband.model.nnx_parts import Parts, Path, keys_of
 from trainband.model.variables import PyTree
 
 MASKS = 0x6B7
-"""Folded into a worker's key of a step, so that its masks and what the loss draws from that key are independent."""
+"""Folded into a worker's key of a step, so that its masks are independent of the loss's draws from that key."""
 
 
 class NNXModule:
     """A Flax NNX module that `Trainer.from_nnx` trains.
 
-    - **What is trained**: the module's `nnx.Param`s, which are `params`, as `nnx.to_pure_dict` names them. All other
-      arrays are `model_state`: batch statistics, the keys (as their data) and counts of random streams. What a step
-      leaves in `nnx.Intermediate`s (`self.sow`) is for the loss to use, and dropped after it.
+    - **Trained variables**: the module's `nnx.Param`s, which are `params`, as `nnx.to_pure_dict` names them. All other
+      arrays are `model_state`: batch statistics, the keys (as their data) and counts of random streams. Values that a
+      step leaves in `nnx.Intermediate`s (`self.sow`) are for the loss to use, and dropped after it.
     - **Modes**: steps use the module as it is when the trainer is made: call `model.train()` or `model.eval()`, or set
       attributes, before. `evaluate`, validation, `predict` and an evaluator task use it after `model.eval()`: without
       dropout, with the running averages of batch normalisation. They change no state.
-    - **Values**: a job begins with those that the chief's module has when the job begins. After `fit`, the module that
-      was given has the job's: it is updated in place, on every worker, as `nnx.update` does. `nnx_model()` does so at
-      any other time. Values that you set in it afterwards are no part of the job; make a new trainer for them.
+    - **Values**: a job begins with those that the chief's module has when the job begins. After `fit`, the given module
+      has the job's: it is updated in place, on every worker, as by `nnx.update`. `nnx_model()` does so at
+      any other time. Values that you set in it afterwards do not reach the job; make a new trainer for them.
     - **Random numbers**: alone, and under strategies whose workers compute in step, they are those that NNX itself
-      would draw for the whole batch. The workers of a `ParameterServer` draw numbers of their own, the first one NNX's.
+      would draw for the whole batch. The workers of a `ParameterServer` draw their own numbers, the first one NNX's.
 
     Args:
       model: the module.
 
     Raises:
-      ModelError: this is no module, or it has no `nnx.Param`.
+      ModelError: `model` is not a module, or it has no `nnx.Param`.
     """
 
     def __init__(self, model: Any) -> None:
         self.model = _checked(model)
-        """The module that was given."""
+        """The given module."""
         self._parts = Parts.of(model)
 
     def functions(self, loss: Callable[..., Any], cluster: Cluster | None, switches: dict[str, Any]) -> dict[str, Any]:
-        """The functions of params that a `Trainer` takes, by their names; `evaluation_loss` is taken from `switches`.
+        """Returns the functions of params that a `Trainer` takes, by name; `evaluation_loss` comes from `switches`.
 
         Args:
           loss: of the module and a batch.
-          cluster: whose workers train it.
-          switches: what else the trainer was given.
+          cluster: the cluster whose workers train it.
+          switches: the trainer's other arguments.
 
         Raises:
-          ModelError: a loss is no function, or a switch says what the module says.
+          ModelError: a loss is not a function, or a switch sets what the module determines.
         """
         for name in ("init", "init_state"):
             if name in switches:
-                raise ModelError(f"Trainer.from_nnx takes no {name}=: the module has its first values already.")
+                raise ModelError(f"Trainer.from_nnx takes no {name}=: the module already has its initial values.")
         evaluation_loss = switches.pop("evaluation_loss", None) or loss
         for name, function in (("loss", loss), ("evaluation_loss", evaluation_loss)):
             if not callable(function):
@@ -75,7 +75,7 @@ class NNXModule:
         }
 
     def check(self, *, mode: bool = True) -> None:
-        """Compares the module with what it was when the trainer was made. `mode`: with its attributes, too.
+        """Compares the module with its state when the trainer was made. `mode`: including its attributes.
 
         Raises:
           ModelError: it has changed.
@@ -83,23 +83,23 @@ class NNXModule:
         self._parts.check(self.model, mode=mode)
 
     def applied(self, function: Callable[..., PyTree]) -> Callable[..., PyTree]:
-        """`function(model, batch)`, of the module after `model.eval()`, as a function of params, state and batch."""
+        """Converts `function(model, batch)`, called after `model.eval()`, to one of params, state and batch."""
         return lambda params, state, batch: function(self._parts.merged(params, state or {}, evaluates=True), batch)
 
     def update(self, params: PyTree, state: PyTree) -> Any:
-        """The module, updated in place with these values."""
+        """Returns the module, updated in place with these values."""
         nnx.update(self.model, *jax.tree.map(jnp.asarray, self._parts.states(params, state or {})))
         return self.model
 
 
 class _Loss:
-    """A user's loss of a module as `Trainer` calls it.
+    """A user's loss of a module, in the form that `Trainer` calls.
 
     Args:
       parts: of the module.
       loss: the user's.
-      apart: whether this worker draws random numbers of its own.
-      evaluates: whether the module is to be in its mode for evaluations.
+      apart: whether this worker draws its own random numbers.
+      evaluates: whether the module is in evaluation mode.
     """
 
     def __init__(self, parts: Parts, loss: Callable[..., Any], *, apart: bool = False, evaluates: bool = False) -> None:
@@ -110,7 +110,7 @@ class _Loss:
         self._evaluates = evaluates
 
     def as_trained(self, has_state: bool) -> Callable[..., Any]:
-        """In the form for models with a state, or without one; and with a key or without, where that is asked for."""
+        """Returns the form for models with or without a state, and with or without a key, as needed."""
         if has_state:
             return self._with_state
         return self._with_key if self._takes_key else self._alone
@@ -135,15 +135,15 @@ class _Loss:
         return returned, (_masked(after, masks), metrics)
 
     def _value(self, params: PyTree, state: PyTree, batch: PyTree, key: jax.Array | None) -> tuple[Any, PyTree]:
-        """(what the loss returned, the state after it)."""
+        """Returns (the result of the loss, the state after it)."""
         model = self._parts.merged(params, state, evaluates=self._evaluates)
         returned = self._loss(model, batch, key) if self._takes_key else self._loss(model, batch)
         return returned, self._parts.state_of(model)
 
     def _masks(self, key: jax.Array) -> dict[Path, jax.Array]:
-        """For each random key of the state, what makes another one of it for this worker and step.
+        """Returns, for each random key of the state, the mask that changes it for this worker and step.
 
-        Not one mask for ever: where pushes overtake each other, a stream's count may come back to where it was.
+        A mask must not be reused: if pushes overtake each other, a stream's count may return to an earlier value.
         """
         tree = self._parts.state
         paths = [path for path, kind in zip(tree.paths, tree.kinds, strict=True) if kind is not None]
@@ -153,7 +153,7 @@ class _Loss:
 
 
 def _masked(state: PyTree, masks: Mapping[Path, jax.Array]) -> PyTree:
-    """The state with other random keys; done twice, the same again."""
+    """Masks the random keys of the state; masking twice restores them."""
     if not masks:
         return state
 
@@ -166,10 +166,10 @@ def _masked(state: PyTree, masks: Mapping[Path, jax.Array]) -> PyTree:
 
 def _checked(model: Any) -> Any:
     if isinstance(model, type) and issubclass(model, nnx.Module):
-        raise ModelError(f"Trainer.from_nnx wants a module, not its class: {model.__name__}(..., rngs=nnx.Rngs(0)).")
+        raise ModelError(f"Trainer.from_nnx needs a module, not a class; pass {model.__name__}(..., rngs=nnx.Rngs(0)).")
     if not isinstance(model, nnx.Module):
         raise ModelError(
-            f"Trainer.from_nnx wants a flax.nnx.Module, got a {type(model).__name__}. Models of Linen, Equinox and "
-            "others are trained as Trainer(init=..., loss=...)."
+            f"Trainer.from_nnx needs a flax.nnx.Module, got a {type(model).__name__}; train models of Linen, Equinox "
+            "and others with Trainer(init=..., loss=...)."
         )
     return model

@@ -1,4 +1,4 @@
-"""NotebookPicture: a training below the cell of a notebook that runs it, live, without widgets or scripts."""
+"""NotebookPicture: a live picture of a training below its notebook cell, without widgets or scripts."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from trainband.runtime.formatting import rate
 from trainband.strategies.base import Progress
 
 MOST_POINTS = 2_000
-"""Of the curve of the loss; when there are more, every second one is kept."""
+"""Of the curve of the loss; beyond that, every second one is kept."""
 MOST_WORKERS = 12
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook: of IPython, which a program that is none has not imported."""
+    """Whether this process is the kernel of a notebook: of IPython, which other programs have not imported."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
 
 
 class NotebookPicture:
-    """What is shown of a training, replaced whenever there is news. Made by the thread that runs the cell."""
+    """The picture of a training, replaced at each change. Made by the thread that runs the cell."""
 
     def __init__(self) -> None:
-        from IPython.display import HTML, display  # the notebook has it
+        from IPython.display import HTML, display  # notebooks have IPython
 
         self._html = HTML
         self._points: list[tuple[int, float]] = []
@@ -34,11 +34,11 @@ class NotebookPicture:
         )
 
     def show(self, progress: Progress, said: str) -> None:
-        """Shows how far the training is; any thread may call it.
+        """Shows the progress of the training; any thread may call it.
 
         Args:
-          progress: how far it is.
-          said: that, in a line.
+          progress: of the training.
+          said: the same, as a line.
         """
         points = self._points
         if progress.loss is not None and (not points or progress.global_step > points[-1][0]):

@@ -1,4 +1,4 @@
-"""Portions: batches cut and joined into what each step trains on, where an update rule says how much that is."""
+"""Portions: batches cut and joined for steps whose size an update rule decides."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from trainband.model.variables import PyTree
 from trainband.train.passes import Mark
 
 MOST_PARTS = 16
-"""That a batch is cut into: with three workers, shares are within 1/48 of an update of what they should be."""
+"""Of a batch: with three workers, shares are within 1/48 of an update of their ideal."""
 LEAST_PARTS = 4
-"""With fewer, shares would be too coarse to be of use."""
+"""With fewer, shares would be too coarse to be useful."""
 
 Taken = tuple[PyTree, tuple[Mark, ...]]
 
@@ -35,14 +35,14 @@ class _Held:
 
 
 class Portions:
-    """Makes portions of batches.
+    """Combines batches into portions.
 
     Without accumulation, each batch is cut into up to 16 equal parts, and a step's examples are computed as batches of
-    1, 2, 4 and 8 parts and of whole batches: so at most five sizes are compiled, and none is larger than the user's.
-    With it, a part is a batch as it came, none is cut, and one size is compiled.
+    1, 2, 4 and 8 parts and of whole batches: at most five sizes are compiled, and none is larger than the user's.
+    With it, a part is a whole batch, none is cut, and one size is compiled.
 
     Args:
-      share: how many parts the next step has; 0 for the usual ones.
+      share: how many parts the next step has; 0 for the usual number.
       accumulate: batches in a usual step.
     """
 
@@ -56,7 +56,7 @@ class Portions:
         self._is_over = False
 
     def take(self, next_batch: Callable[[], Taken]) -> tuple[Portion, tuple[Mark, ...]]:
-        """The next portion, and the mark after the last batch that is used up by it, if one is.
+        """Returns the next portion, and the mark after the last batch that it uses up, if any.
 
         At the end of the data it may be smaller.
 
@@ -92,7 +92,7 @@ class Portions:
         self._held.append(_Held(batch, _cuttable(batch) if self._cuts else examples_in(batch), marks))
 
     def _measure(self, first: _Held) -> None:
-        """Decides by the first batch what a part is."""
+        """Decides the size of a part from the first batch."""
         if not self._cuts:
             self._part = first.examples
             return
@@ -101,8 +101,8 @@ class Portions:
             near = max(LEAST_PARTS, first.examples - first.examples % (16 if first.examples > 16 else 4))
             raise DataError(
                 f"batches of {first.examples} examples cannot be cut into {LEAST_PARTS} to {MOST_PARTS} equal parts, "
-                f"which Sync(balance='speed') divides among the workers: use a batch_size such as {near}; or give "
-                "Trainer(accumulate=8) and smaller batches, which are then divided as they are."
+                f"which Sync(balance='speed') divides among the workers; use a batch_size such as {near}, or pass "
+                "Trainer(accumulate=8) and smaller batches, which are then divided whole."
             )
         self._usual = fitting[-1]
         self._part = first.examples // self._usual
@@ -111,14 +111,14 @@ class Portions:
         return sum(held.examples - held.used for held in self._held) if self._cuts else len(self._held)
 
     def _sizes(self, examples: int) -> list[int]:
-        """The sizes of the batches that so many examples are computed as."""
+        """Returns the sizes of the batches that compute this many examples."""
         parts, rest = divmod(examples, self._part)
         whole, parts = divmod(parts, self._usual)
         bits = [1 << bit for bit in reversed(range(parts.bit_length())) if parts >> bit & 1]
         return [self._part * n for n in (*[self._usual] * whole, *bits)] + [rest] * (rest > 0)
 
     def _cut(self, size: int, marks: list[Mark]) -> PyTree:
-        """The next so many examples as one batch; notes the marks of batches that are used up."""
+        """Returns the next `size` examples as one batch; adds the marks of batches that are used up."""
         pieces: list[PyTree] = []
         while size:
             held = self._held[0]
@@ -140,7 +140,7 @@ def _joined(*leaves: Any) -> Any:
 
 
 def _cuttable(batch: PyTree) -> int:
-    """How many examples a batch has that can be cut.
+    """Returns how many examples a batch has that can be cut.
 
     Raises:
       DataError: it holds something without a first axis of examples.
@@ -152,15 +152,15 @@ def _cuttable(batch: PyTree) -> int:
         if not shape:
             kind = "an array without an axis" if shape == () else f"a {type(leaf).__name__}"
             raise DataError(
-                f"{where} is {kind}, which cannot be divided by its examples as Sync(balance='speed') does: give every "
-                "array of a batch a first axis of examples; or give Trainer(accumulate=8) and smaller batches, which "
-                "are then divided as they are."
+                f"{where} is {kind}, which Sync(balance='speed') cannot divide by examples; give every array of a "
+                "batch a first axis of examples, or pass Trainer(accumulate=8) and smaller batches, which are then "
+                "divided whole."
             )
         lengths.setdefault(int(shape[0]), where)
     if len(lengths) != 1:
         shown = ", ".join(f"{where} has {length}" for length, where in lengths.items()) or "it has no array"
         raise DataError(
-            f"the arrays of a batch differ in their numbers of examples ({shown}): Sync(balance='speed') cannot "
-            "divide it; give Trainer(accumulate=8) and smaller batches, which are then divided as they are."
+            f"the arrays of a batch differ in their numbers of examples ({shown}), so Sync(balance='speed') cannot "
+            "divide it; pass Trainer(accumulate=8) and smaller batches, which are then divided whole."
         )
     return next(iter(lengths))

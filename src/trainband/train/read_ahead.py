@@ -1,4 +1,4 @@
-"""ReadAhead: a thread that gets the next items ready while the training computes."""
+"""ReadAhead: a thread that prepares the next items while the training computes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ Item = TypeVar("Item")
 
 
 class ReadAhead(Generic[Item]):
-    """A thread that gets items ready; it ends with the items, with an error, or when it is told to stop."""
+    """A thread that prepares items; it ends with the items, with an error, or when it is told to stop."""
 
     def __init__(self, pull: Callable[[], Item], size: int, runtime: Runtime = SYSTEM) -> None:
         self._pull: Callable[[], Item] | None = pull
         self._size = size
         self._changed = runtime.condition()
-        self._items: deque[Item | BaseException | None] = deque()  # None: idle from here on
+        self._items: deque[Item | BaseException | None] = deque()  # None: idle from here
         self._stopped = False
-        self._runtime = runtime
         self._begun = False
-        self._ident = -1
         self._thread = runtime.thread(self._run, "trainband-feed")
 
     def start(self) -> None:
@@ -32,7 +30,7 @@ class ReadAhead(Generic[Item]):
             self._thread.start()
 
     def get(self, idle: Callable[[], object] | None) -> Item:
-        """Waits for the next item; raises what was raised in the thread."""
+        """Waits for the next item; raises any exception from the thread."""
         self.start()
         while True:
             with self._changed:
@@ -51,12 +49,8 @@ class ReadAhead(Generic[Item]):
                 idle()
 
     def put_idle(self) -> None:
-        """Lets the consumer know, when it has used up what is ready, that the next item will take a while."""
+        """Tells the consumer that the item after the prepared ones will take a while."""
         self._put(None)
-
-    def is_this_thread(self) -> bool:
-        """Whether the caller is this thread."""
-        return self._runtime.this_thread() == self._ident
 
     def stop(self) -> None:
         """Asks the thread to end."""
@@ -72,8 +66,7 @@ class ReadAhead(Generic[Item]):
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        # The feed holds this object: a cycle would keep the iterator, and threads of its own, alive after both.
-        self._ident = self._runtime.this_thread()
+        # The feed holds this object: a cycle would keep the iterator, and its threads, alive after both.
         pull, self._pull = self._pull, None
         assert pull is not None
         while True:
@@ -84,7 +77,7 @@ class ReadAhead(Generic[Item]):
                     return
             try:
                 item: Any = pull()
-            except BaseException as exc:  # for the thread that asks, whatever it is
+            except BaseException as exc:  # for the consumer's thread, of any kind
                 self._put(exc)
                 return
             self._put(item)

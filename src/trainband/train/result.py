@@ -1,4 +1,4 @@
-"""What a training and an evaluation come to, as frozen records."""
+"""The results of a training and an evaluation, as frozen records."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class FitResult:
     """One task's view of a training.
 
     Attributes:
-      task: whose view this is.
+      task: the task.
       global_step: updates made by the whole job, at the end.
       updates: made by the whole job, from when this task began this training to its last step.
-      timed_updates: of these, those that were made in `seconds`.
+      timed_updates: of these, those made in `seconds`.
       steps: steps that this task made.
       examples: that this task trained on.
-      seconds: from the first step's end (so without compiling) to the last's; from the first call's, where several
+      seconds: from the first step's end (so without compiling) to the last's; from the first call's, if several
         steps are computed in one.
-      stopped: why it ended, in words.
+      stopped: why it ended, as text.
       refused: gradients of this task that were not finite.
       mean_staleness: of this task's updates, in updates.
       history: float64[n, 2]: (global step, loss of the batch) after each of this task's steps.
       evaluations: those of the validation, on the chief.
-      spent: what this task's time went on, from the first step's end; `None` without a step.
+      spent: where this task's time went, from the first step's end; `None` without a step.
     """
 
     task: str
@@ -77,11 +77,11 @@ class FitResult:
         """Draws the loss by global step (log scale; the line is a running mean), and the validations.
 
         Args:
-          path: of the picture, in a format that its suffix names; `None` gives a figure, which a notebook shows.
+          path: of the picture, in a format that its suffix names; `None` returns a figure, which a notebook shows.
           title: above it.
 
         Returns:
-          matplotlib's figure, or the path where one was given.
+          matplotlib's figure, or the path if one was given.
 
         Raises:
           YourError: matplotlib is not installed; it comes with `pip install trainband[plot]`.
@@ -103,20 +103,20 @@ class FitResult:
         return finished(figure, axes, path, log=len(losses) > 0 and bool(losses.min() > 0))
 
     def summary(self) -> str:
-        """What is known of the training, as a table of text: a line a fact."""
+        """Returns the known facts of the training as a table of text, one a line."""
         facts = self._facts()
         width = max(len(name) for name, _ in facts)
         return "\n".join(f"{name:<{width}}  {printable(value)}" for name, value in facts)
 
     def _repr_html_(self) -> str:
-        """As notebooks show it: the facts and the curve of the loss, without scripts."""
+        """Returns the notebook's display: the facts and the curve of the loss, without scripts."""
         steps, losses = self.history[:, 0].tolist(), self.history[:, 1].tolist()
         return html.block(
             f"training of {self.task}", html.table(self._facts()), html.curve("loss", steps, losses, log=True)
         )
 
     def _facts(self) -> list[tuple[str, str]]:
-        """What `summary` and notebooks tell, in order."""
+        """Returns the facts for `summary` and notebooks, in order."""
         losses = self.history[:, 1]
         finite = losses[np.isfinite(losses)]
         facts = [
@@ -151,12 +151,12 @@ class FitResult:
 
     @property
     def _examples_per_second(self) -> float:
-        """Of this task, over all its steps but the first."""
+        """Of this task, over all its steps except the first."""
         return self.examples * (1 - 1 / self.steps) / self.seconds if self.steps > 1 and self.seconds > 0 else 0.0
 
 
 def _plain(text: str) -> str:
-    """A text that matplotlib draws as it is, and not as mathematics."""
+    """Escapes a text so that matplotlib draws it as it is, and not as mathematics."""
     return printable(text).replace("$", r"\$")
 
 
@@ -175,7 +175,7 @@ class Evaluation:
 
 
 def mean_over_examples(found: Iterable[tuple[PyTree, tuple[Any, Mapping[str, Any]]]], global_step: int) -> Evaluation:
-    """The means over all examples of batches, each with its loss and metrics.
+    """Returns the means over all examples of batches, each with its loss and metrics.
 
     Raises:
       DataError: there are no examples.
@@ -194,5 +194,5 @@ def mean_over_examples(found: Iterable[tuple[PyTree, tuple[Any, Mapping[str, Any
 
 
 def as_float(value: Any) -> float:
-    """A scalar array or number as a float."""
+    """Converts a scalar array or number to a float."""
     return float(np.asarray(value))

@@ -1,4 +1,4 @@
-"""MonitoredSession: one training, from the first step or from a checkpoint, with hooks beside it."""
+"""MonitoredSession: one training, from the first step or from a checkpoint, with hooks."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ from typing import TYPE_CHECKING, Any
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Retention
 from trainband.errors import CheckpointError, YourError
+from trainband.job.checkpoints import CheckpointStatus, RestoreFrom
+from trainband.job.engine import Engine, Peers
+from trainband.model.batch import Dealt
+from trainband.model.batch_check import check_batch
 from trainband.model.variables import PyTree
 from trainband.model.worker_state import read_worker_states, redistributed
-from trainband.ps.statistics import CheckpointStatus
-from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.strategies.base import USED_UP, StepReport
-from trainband.strategies.engine import Engine
+from trainband.train.batch_feed import Feed
+from trainband.train.checkpointer import SessionCheckpoints
 from trainband.train.data_position import DataPosition
+from trainband.train.device_wait import DeviceWait
 from trainband.train.duties import Duties
 from trainband.train.ending import Ending
-from trainband.train.event_files import EventFiles
-from trainband.train.feed import Feed
+from trainband.train.handover import Handover
 from trainband.train.hook_loop import HookLoop, require_hooks
 from trainband.train.hooks.base import Hook
 from trainband.train.hooks.checkpoint_saver import CheckpointSaverHook
-from trainband.train.hooks.stop_at_step import StopAtStepHook
 from trainband.train.loss_watch import LossWatch
 from trainband.train.lost_updates import LostUpdates
-from trainband.train.saves import Saves
 from trainband.train.session_view import SessionTrainer, SessionView
 from trainband.train.stop import Stop
+from trainband.train.tensorboard_files import EventFiles
 
 if TYPE_CHECKING:
-    from trainband.train.event_file import EventFile
+    from trainband.train.tensorboard_file import EventFile
 
 
 class MonitoredSession(SessionView):
@@ -47,25 +49,24 @@ class MonitoredSession(SessionView):
             while not session.should_stop():
                 session.run(next(batches))
 
-    On entering, the chief restores the newest checkpoint in the directory or makes the first values, and the other
-    workers wait, saying for whom. `Trainer.fit` is such a loop.
+    On entering, the chief restores the newest checkpoint in the directory or makes the initial values, and the other
+    workers wait, naming the tasks they wait for. `Trainer.fit` is such a loop.
 
-    If the chief is lost, its duties go to another worker, and back once it has returned: every task looks whose they
-    are after each step and at the end. Whoever gets them saves from then on, and whoever has them at the end does what
-    is to be done there.
+    If the chief is lost, its duties move to another worker, and back once it has returned: after each step and at
+    the end, every task checks whether it is the chief. The chief at that moment saves, or does the final duties.
 
     Args:
-      trainer: a `Trainer`: what is trained, and under which strategy.
-      checkpoint_dir: where checkpoints are and go; the chief and all ps must see it under this path. `None`: none.
-      hooks: what happens beside the steps. A `CheckpointSaverHook` is added where there is a directory and none among
-        them.
+      trainer: a `Trainer`: the model and its strategy.
+      checkpoint_dir: of the checkpoints; the chief and all ps must see it under this path. `None`: none.
+      hooks: actions at the steps. A `CheckpointSaverHook` is added if there is a directory and `hooks` contains
+        none.
       save_steps: global steps between two checkpoints.
-      save_secs: seconds between two, where `save_steps` is not given.
+      save_secs: seconds between two, if `save_steps` is not given.
       retention: which checkpoints are kept.
-      console: whether the chief shows progress; as the trainer does, when left out.
+      console: whether the chief shows progress; by default as the trainer does.
 
     Raises:
-      YourError: `checkpoint_dir` is a file, or `hooks` are none.
+      YourError: `checkpoint_dir` is a file, or `hooks` is invalid.
       DirectoryLocked: another job writes into the directory.
       ModelMismatch: the checkpoint is of another model.
       CheckpointError: it cannot be read.
@@ -87,7 +88,7 @@ class MonitoredSession(SessionView):
         # Absolute, because the ps may have been started elsewhere.
         path = None if checkpoint_dir is None else Path(checkpoint_dir).absolute()
         if path is not None and path.exists() and not path.is_dir():
-            raise YourError(f"checkpoint_dir must be a directory, and {path} is a file.")
+            raise YourError(f"checkpoint_dir must be a directory, but {path} is a file.")
         if path is not None:
             job.note_checkpoint_dir(path)
         super().__init__(trainer, None if path is None else CheckpointDirectory(path, job.say))
@@ -96,88 +97,86 @@ class MonitoredSession(SessionView):
             hooks = [*hooks, CheckpointSaverHook(save_steps=save_steps, save_secs=secs, clock=job.runtime.clock)]
         self._hooks = HookLoop(hooks)
         self._stack = ExitStack()
-        show = trainer.console if console is None else console
-        self._duties = Duties(
-            job, self.directory, retention or Retention(), console=show, history=trainer.keeps_history
-        )
         self._stop = Stop(job.say)
         self._position = DataPosition(is_saved=path is not None)
-        remake = LostUpdates(job.say, self._position, self.run).make
-        self._saves = Saves(job, self._duties, self._position, self._stop, remake)
-        self._ending = Ending(
-            job, self.directory, self._hooks, self._stop, self._saves, remake=remake, look=self._look_at_duties
+        lost = LostUpdates(job.say, self._position)
+        self._checkpoints = SessionCheckpoints(job, self._position, self._stop, lost)
+        self._duties = Duties(
+            job,
+            self.directory,
+            retention or Retention(),
+            self._checkpoints,
+            console=trainer.console if console is None else console,
+            history=trainer.keeps_history,
         )
         self._events = EventFiles(job.say)
+        self._handover = Handover(job, self._duties, self._checkpoints, self._stop, self._hooks, self._events)
+        self._ending = Ending(job, self.directory, self._hooks, self._stop, self._checkpoints, lost, self._handover)
         self._losses = LossWatch(job.say)
         self._is_over = False
         self._validation: tuple[int, Mapping[str, float]] | None = None
 
-    # --- what a session knows, besides the job
-
     @property
     def saved(self) -> CheckpointStatus | None:
-        """The last checkpoint of this session that was committed; on the chief."""
-        checkpointer = self._saves.checkpointer
+        """The last committed checkpoint of this session; on the chief."""
+        checkpointer = self._checkpoints.checkpointer
         return checkpointer.saved if checkpointer is not None else None
 
     @property
     def saving(self) -> bool:
         """Whether a checkpoint is ordered or being written; on the chief."""
-        checkpointer = self._saves.checkpointer
+        checkpointer = self._checkpoints.checkpointer
         return checkpointer is not None and checkpointer.busy
 
     @property
     def validation(self) -> tuple[int, Mapping[str, float]] | None:
-        """The global step and the metrics of the last validation that this task has taken part in."""
+        """The global step and the metrics of the last validation in which this task took part."""
         return self._validation
 
     @property
     def stopped(self) -> str:
-        """Why it ends, in words; empty while it goes on."""
+        """Why it ends, as text; empty while it continues."""
         return self._stop.reason
 
     def should_stop(self) -> bool:
-        """Whether there is nothing more to do."""
+        """Whether there is nothing left to do."""
         return bool(self._stop.reason)
 
     def events(self, directory: str | Path | None = None) -> EventFile:
-        """Where figures for TensorBoard go: one file for all hooks that write into a directory.
+        """Returns TensorBoard's event file: one for all hooks that write to a directory.
 
         Args:
-          directory: where; the `checkpoint_dir` when left out.
+          directory: where; by default the `checkpoint_dir`.
 
         Raises:
           YourError: there is neither.
         """
         path = self.checkpoint_dir if directory is None else Path(directory)
         if path is None:
-            raise YourError("summaries need a directory: give the hook an output_dir, or the session a checkpoint_dir.")
+            raise YourError("summaries need a directory; give the hook an output_dir, or the session a checkpoint_dir.")
         return self._events.open(path, global_step=self.global_step, is_chief=self.is_chief)
 
-    # --- what it does
-
     def feed(self, batches: Iterable[PyTree], *, repeat: bool = True) -> Feed:
-        """The batches, checked, prepared ahead, and beginning where the checkpoint says that this worker was.
+        """Returns the batches, checked, prepared ahead, and starting at this worker's position in the checkpoint.
 
         Args:
           batches: any iterable; `trainband.data.shared` is connected with the job here.
-          repeat: begin another pass when one ends, where it can be iterated afresh.
+          repeat: begin another pass when one ends, if it can be iterated afresh.
         """
         engine, position = self._joined(), self._position
         bind = getattr(batches, "bind", None)
         if bind is not None:
-            bind(engine.lease, self._job.say, self._job.runtime)
-        start = position.found(engine, self._job.trainings.number)
+            bind(engine.peers.lease, self._job.say, self._job.runtime)
+        start = position.found(engine.checkpoints, self._job.trainings.number)
         feed = self.trainer.feed(batches, repeat=repeat, start=start, track=position.is_saved)
-        position.follow(self._stack.enter_context(feed), engine)
+        position.follow(self._stack.enter_context(feed), engine.steps)
         return feed
 
     def run(self, batch: PyTree) -> StepReport:
-        """One step on one batch, with the hooks before and after it; several where the feed gives those of several.
+        """Makes one step on one batch, with the hooks before and after it; several if the feed gives several.
 
         Raises:
-          SystemExit: SIGTERM or Ctrl-C has ended this session after the step before, and the loop goes on all the
-            same.
+          SystemExit: SIGTERM or Ctrl-C has ended this session after the step before, but the loop continues.
           NonFiniteGradient: the gradients stay NaN or infinite.
           PeerError: a ps cannot be reached or has died.
         """
@@ -185,22 +184,27 @@ class MonitoredSession(SessionView):
         if stop.request and stop.reason and not self._ending.has_begun:
             self.__exit__(None, None, None)
             self._ending.leave()
+        self._device_wait.end()
         report = self._hooks.run(self, lambda: self._step(engine, batch))
-        engine.times.end_step(report.global_step, report.steps)
+        engine.steps.times.end_step(report.global_step, report.steps)
         stop.finish_if_deferred(engine)
         if stop.request:
             stop.note(stop.request)
         return report
 
     def _step(self, engine: Engine, batch: PyTree) -> StepReport:
-        report = engine.step(batch)
-        if not report.done:  # else it is looked at in the end
-            self._look_at_duties(engine)
+        feed = self._position.feed
+        if feed is None or batch is not feed.given:  # a feed checks its batches, if possible in its thread
+            check_batch(batch.batch if isinstance(batch, Dealt) else batch, "the batch")
+        report = engine.steps.step(batch)
+        self._device_wait.begin(report.loss)
+        if not report.done:  # otherwise it is checked at the end
+            self._handover.look(engine)
         self._position.advance(report.steps)
         self._duties.note(report)
-        self._losses.look(engine.task, report)
+        self._losses.look(engine.peers.task, report)
         if report.worker_state is not None:
-            self._saves.leave_state(engine, behind=report.worker_state)
+            self._checkpoints.leave_state(engine, behind=report.worker_state)
         self._stop.heed(engine, report)
         return report
 
@@ -209,34 +213,34 @@ class MonitoredSession(SessionView):
         self._stop.note(USED_UP)
 
     def request_stop(self, reason: str = "") -> None:
-        """Ends this session after the step under way; the chief's ends the training of the whole job."""
+        """Ends this session after the current step; on the chief, it ends the training of the whole job."""
         self._stop.note(reason or "it was asked to stop")
         if not self.is_chief:
             return
         if self._hooks.is_after_step and self.in_parts:
-            self._stop.is_deferred = True  # until after the hooks, in which all may have something to do together
+            self._stop.is_deferred = True  # until after the hooks, in which all may act together
         else:
             self._stop.finish(self._joined())
 
     def save(
         self, *, at: int | None = None, wait: bool = False, metrics: Mapping[str, float] | None = None, best: str = ""
     ) -> None:
-        """Chief only: has a checkpoint written while the training goes on.
+        """Chief only: orders a checkpoint while the training continues.
 
         Args:
-          at: the global step to save at. When left out: soon, at the next step that can be the same moment for all.
-          wait: save now, and return when it is there; the others may have to wait meanwhile.
-          metrics: of a validation of the params as they are now, to be noted with it.
-          best: that one of the metrics by which this is the best checkpoint so far.
+          at: the global step to save at. Default: soon, at the next step that all tasks can save at together.
+          wait: save now, and return when it is written; the others may have to wait meanwhile.
+          metrics: of a validation of the current params, to be stored with it.
+          best: the metric by which this is the best checkpoint so far.
 
         Raises:
           CheckpointError: with `wait`, it could not be written.
           ClusterError: this task is not the chief, or the session has no directory.
         """
-        self._saves.save(self._joined(), at=at, wait=wait, metrics=metrics, best=best)
+        self._checkpoints.save(self._joined(), self.run, at=at, wait=wait, metrics=metrics, best=best)
 
     def note_values(self, values: Mapping[str, Any]) -> None:
-        """Has the history keep these values as series of their own; on the chief, where there is a directory.
+        """Records these values in the history as series of their own; on the chief, if there is a directory.
 
         Args:
           values: numbers or scalar arrays by their names.
@@ -244,22 +248,20 @@ class MonitoredSession(SessionView):
         self._duties.note_values(values, self.global_step)
 
     def note_validation(self, metrics: Mapping[str, float], best: str = "") -> None:
-        """Has the chief save the params that were validated just now, if they are the best so far.
+        """Saves, on the chief, the params that were just validated, if they are the best so far.
 
-        Where they are in parts, all tasks must call this at the same time: they give their parts.
+        If they are in parts, all tasks must call this at the same time: they contribute their parts.
 
         Args:
-          metrics: what was found.
-          best: that one of them by which these params are the best; empty if they are not.
+          metrics: of the validation.
+          best: the metric by which these params are the best; empty if they are not.
 
         Raises:
           PeerError: another worker is gone.
         """
         self._validation = self.global_step, dict(metrics)
         self.note_values({f"validation/{name}": value for name, value in metrics.items()})
-        self._saves.note_validation(self._joined(), metrics, best)
-
-    # --- its beginning and its end
+        self._checkpoints.note_validation(self._joined(), metrics, best)
 
     def __enter__(self) -> MonitoredSession:
         try:
@@ -274,7 +276,7 @@ class MonitoredSession(SessionView):
     ) -> bool:
         if self._is_over:
             return False
-        if isinstance(exc, StopIteration):  # from next(batches): the end of the data is no error
+        if isinstance(exc, StopIteration):  # from next(batches): the end of the data is not an error
             self.used_up()
         elif exc is not None:
             self._release(kind, exc, trace)
@@ -284,8 +286,8 @@ class MonitoredSession(SessionView):
         try:
             self._ending.run(self._joined(), self)
         except CheckpointError:
-            # Trained, only not saved: the job stays, so that its params can still be read and saved elsewhere.
-            self._duties.note_end(f"{self._stop.reason}; its last checkpoint could not be written")
+            # Trained but not saved: the job stays, so that its params can still be read and saved elsewhere.
+            self._duties.note_end(f"{self._stop.reason}; could not write its last checkpoint")
             self._stack.__exit__(*sys.exc_info())
             raise
         except BaseException as failure:
@@ -295,7 +297,7 @@ class MonitoredSession(SessionView):
         self._release(None, None, None)
         if told:
             self.say(told)
-        # It came too late for this training, which is over; the next one shall not begin as if nothing had been asked.
+        # It came too late for this training, which is over; the next one must not ignore the request.
         self._job.request = self._job.request or self._stop.request
         return True
 
@@ -303,22 +305,26 @@ class MonitoredSession(SessionView):
         trainings, stop = self._job.trainings, self._stop
         self._stack.enter_context(self._duties)
         self._engine = engine = self._job.join(self._restore_from())
-        self._duties.look(engine)
-        self._recall_trainings(engine)
-        trainings.begin(engine.global_step)
-        self._set_limit()
-        if not engine.begin(trainings.end(stop.last_step), trainings.starts):
+        self._device_wait = DeviceWait(engine.steps.times, self._job.runtime)
+        self._stack.callback(self._device_wait.close)
+        self._duties.look(engine.peers)
+        self._recall_trainings(engine.steps.global_step)
+        trainings.begin(engine.steps.global_step)
+        self._handover.set_limit()
+        if not engine.steps.begin(trainings.end(stop.last_step), trainings.starts):
             stop.note_done()
-        trainings.learn(engine.trainings)
-        self._set_limit()
-        self._duties.look(engine)
+        trainings.learn(engine.steps.training.starts)
+        self._handover.set_limit()
+        if not (engine.peers.is_chief or stop.done):
+            stop.compare(engine, trainings.began_at)
+        self._duties.look(engine.peers)
         for hook in self._hooks.hooks:
             self._stack.callback(hook.close)
         self._stack.enter_context(self._events)
         self._duties.begin(trainings.end(stop.last_step))
-        self._losses.begin(engine.global_step)
+        self._losses.begin(engine.steps.global_step)
         self._hooks.begin(self)
-        self._listen_for_requests_to_end(engine)
+        self._listen_for_requests_to_end(engine.peers)
 
     def _restore_from(self) -> RestoreFrom | None:
         directory, cluster = self.directory, self._job.cluster
@@ -332,27 +338,20 @@ class MonitoredSession(SessionView):
 
         return RestoreFrom(candidates=directory.candidates, worker_state=worker_states)
 
-    def _recall_trainings(self, engine: Engine) -> None:
-        """Of a job that resumes from a checkpoint, whose chief has not begun yet, the checkpoint knows them.
+    def _recall_trainings(self, global_step: int) -> None:
+        """Reads the trainings from the checkpoint that the job resumes from, if its chief has not begun yet.
 
         That chief may be gone by now, and this one in its place.
         """
-        if self.directory is None or self._job.trainings.starts or not engine.global_step:
+        if self.directory is None or self._job.trainings.starts or not global_step:
             return
-        with contextlib.suppress(CheckpointError):  # the chief says what is wrong with it
-            self._job.trainings.resume(Checkpoint.open(self.directory.path_of(engine.global_step)).manifest)
+        with contextlib.suppress(CheckpointError):  # the chief reports the error
+            self._job.trainings.resume(Checkpoint.open(self.directory.path_of(global_step)).manifest)
 
-    def _set_limit(self) -> None:
-        """Notes the global step that this training is asked to end at, by where it began."""
-        began_at = self._job.trainings.began_at
-        limits = [hook.last_step_from(began_at) for hook in self._hooks.hooks if isinstance(hook, StopAtStepHook)]
-        self._stop.last_step = min(limits, default=None)
+    def _listen_for_requests_to_end(self, peers: Peers) -> None:
+        """Makes a first SIGTERM or Ctrl-C end this session after its step, with a last checkpoint; a second kills.
 
-    def _listen_for_requests_to_end(self, engine: Engine) -> None:
-        """From now on a first SIGTERM or Ctrl-C ends this session after its step, with a last checkpoint; a second
-        kills.
-
-        Where that is of use: there is something to save, or others go on without this task.
+        Only if that is useful: there is something to save, or others continue without this task.
         """
         cluster = self._job.cluster
         if self.directory is None and not (cluster is not None and cluster.spec.ps):
@@ -362,22 +361,12 @@ class MonitoredSession(SessionView):
 
         def note(request: str) -> None:
             self._stop.request = request
-            engine.shorten_waits(request)
+            peers.shorten_waits(request)
 
         self._stack.enter_context(self._job.runtime.on_request_to_end(note))
 
-    def _look_at_duties(self, engine: Engine) -> None:
-        """Sees whether this task has the chief's duties now."""
-        if not self._duties.look(engine):
-            return
-        self._saves.forget()
-        self._job.trainings.learn(engine.trainings)
-        self._set_limit()
-        if not self.is_chief:
-            self._events.close_chiefs()
-
     def _release(self, kind: Any, exc: BaseException | None, trace: TracebackType | None) -> None:
-        """Lets go of everything; after an error, of the job too. The first error is the one that is raised."""
+        """Releases everything; after an error, the job too. The first error is the one that is raised."""
         self._is_over = True
         failure = "" if exc is None or isinstance(exc, SystemExit) else f"{type(exc).__name__}: {exc}"
         self._duties.note_end(failure or self._stop.reason)
@@ -387,7 +376,7 @@ class MonitoredSession(SessionView):
             if exc is None:
                 exc = failure
                 raise
-            self.say(f"WARNING: besides, on closing: {type(failure).__name__}: {failure}")
+            self.say(f"WARNING: closing the session also failed: {type(failure).__name__}: {failure}")
         finally:
             if exc is not None and not isinstance(exc, SystemExit):
                 self._job.close(f"{type(exc).__name__}: {exc}".rstrip(": "))

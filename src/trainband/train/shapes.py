@@ -1,4 +1,4 @@
-"""Shapes: what the first batch looks like, which the others must look like too."""
+"""Shapes: the shapes of the first batch, which the others must match."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainband.model.variables import PyTree
 
 
 class Shapes:
-    """The shapes of the first batch, which the others must have."""
+    """The shapes of the first batch, which the others must match."""
 
     def __init__(self, shorter: bool) -> None:
         self._shorter = shorter
@@ -27,9 +27,9 @@ class Shapes:
         """Compares a batch with the first.
 
         Raises:
-          DataError: it is of another shape, or has no examples; or the first one holds lists of numbers.
+          DataError: its shapes differ, or it has no examples; or the first one holds lists of numbers.
         """
-        # Flattening costs 3 us, as much as everything else that is done with a batch here; most are alike at a glance.
+        # Flattening costs 3 us, as much as everything else done with a batch here; most match at a glance.
         kind = type(batch)
         if kind is self._kind and (self._keys is None or list(batch) == self._keys):
             leaves = batch.values() if self._keys is not None else batch
@@ -43,7 +43,7 @@ class Shapes:
 
     def _compare(self, batch: PyTree, number: int) -> None:
         if not examples_in(batch):
-            raise DataError(f"batch {number} has no examples: its first axis is of length 0; leave such batches out.")
+            raise DataError(f"batch {number} has no examples: its first axis has length 0; leave such batches out.")
         if self._structure is None:
             _require_arrays(batch)
         leaves, structure = jax.tree.flatten(batch)
@@ -61,7 +61,7 @@ class Shapes:
             raise DataError(_difference(number, self._first, shapes))
 
     def _note(self, batch: PyTree) -> None:
-        """Notes how to recognise a batch like this at a glance, if it is a flat one of arrays."""
+        """Remembers how to recognise a matching batch at a glance, if it is a flat one of arrays."""
         kind = type(batch)
         if kind is not tuple and kind is not dict:
             return
@@ -73,11 +73,11 @@ class Shapes:
 
 
 def _require_arrays(batch: PyTree) -> None:
-    """Refuses lists of numbers, each of which JAX would take for an array of its own."""
+    """Refuses lists of numbers, since JAX would take each number for an array."""
     for path, node in jax.tree_util.tree_flatten_with_path(batch, is_leaf=_is_list_of_numbers)[0]:
         if _is_list_of_numbers(node):
             raise DataError(
-                f"batch{jax.tree_util.keystr(path)} is a Python list of numbers, where JAX needs an array: give "
+                f"batch{jax.tree_util.keystr(path)} is a Python list of numbers, but JAX needs an array; pass "
                 "np.asarray(...) of it."
             )
 
@@ -95,15 +95,15 @@ def _difference(
     number: int, first: list[tuple[tuple[int, ...], Any]], shapes: list[tuple[tuple[int, ...], Any]]
 ) -> str:
     advice = (
-        "drop the last, shorter batch of an epoch, pad it, or pass Trainer(fixed_shapes=False) to have every new "
-        "shape compiled"
+        "drop the last, shorter batch of an epoch, pad it, or pass Trainer(fixed_shapes=False) to compile every new "
+        "shape"
     )
     if len(first) != len(shapes):
         return f"batch {number} has {len(shapes)} arrays, the first batch had {len(first)}; {advice}."
     for i, (a, b) in enumerate(zip(first, shapes, strict=True)):
         if a != b:
-            return f"batch {number}: its array {i} is {_shown(b)}, in the first batch it was {_shown(a)}; {advice}."
-    return f"batch {number} has another structure than the first; {advice}."
+            return f"batch {number}: array {i} is {_shown(b)}, but was {_shown(a)} in the first batch; {advice}."
+    return f"batch {number} differs in structure from the first; {advice}."
 
 
 def _shown(shape: tuple[tuple[int, ...], Any]) -> str:

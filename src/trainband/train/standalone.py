@@ -1,4 +1,4 @@
-"""A task of a cluster whose program trains without it: each would train a model of its own, and none say so."""
+"""The check against a cluster's task that trains without its cluster: each would silently train its own model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainband.strategies.base import Strategy
 
 
 def users_line() -> str:
-    """The line of the program that has called trainband, as `train.py:12`."""
+    """Returns the line of the program that called trainband, as `train.py:12`."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - `inspect` reads the source of every frame
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("trainband", "keras"):
         frame = frame.f_back
@@ -20,14 +20,14 @@ def users_line() -> str:
 
 
 def require_cluster(strategy: Strategy, line: str) -> None:
-    """Refuses a strategy without the cluster that this process is a task of.
+    """Refuses a strategy that does not use the cluster of this process.
 
     Args:
       strategy: of a trainer.
-      line: where that was made, as `users_line` says it.
+      line: where the trainer was made, as returned by `users_line`.
 
     Raises:
-      ClusterError: `TF_CONFIG` has a cluster of several tasks; `standalone=True` says that this is meant.
+      ClusterError: `TF_CONFIG` has a cluster of several tasks; `standalone=True` allows it.
     """
     if strategy.cluster is not None or getattr(strategy, "standalone", False):
         return
@@ -39,7 +39,7 @@ def require_cluster(strategy: Strategy, line: str) -> None:
     wanted = "ParameterServer" if cluster.spec.ps else "MultiWorkerMirrored"
     raise ClusterError(
         f"this process is {cluster.task} of a cluster of {len(tasks)} tasks, but {line or 'the program'} "
-        f"trains with {name}, without the cluster: every task would train a model of its own. There, write "
-        f"strategy=trainband.{wanted}(trainband.cluster.resolve()); or strategy=trainband.OneDevice(standalone=True), "
-        "if each task is to train by itself."
+        f"trains with {name}, without the cluster, so every task would train its own model; there, write "
+        f"strategy=trainband.{wanted}(trainband.cluster.resolve()), or strategy=trainband.OneDevice(standalone=True) "
+        "if each task is to train alone."
     )

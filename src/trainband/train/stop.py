@@ -1,23 +1,23 @@
-"""Stop: why and for whom a session ends."""
+"""Stop: why a session ends, and for which tasks."""
 
 from __future__ import annotations
 
 from trainband.errors import Refused
+from trainband.job.engine import Engine
 from trainband.runtime.signals import request_to_end
 from trainband.runtime.waiting import Say
 from trainband.strategies.base import FINISHED, USED_UP, StepReport
-from trainband.strategies.engine import Engine
 
-DONE = "the job has made the updates that were asked for"
+DONE = "the job has made the requested updates"
 
 
 class Stop:
-    """What is known of a session's end.
+    """The state of a session's end.
 
     Attributes:
-      reason: in words; empty while the session goes on.
+      reason: as text; empty while the session continues.
       done: whether the training is over for the whole job.
-      request: the request to end that this task has had (see `trainband.runtime.signals`); empty without one.
+      request: the request to end that this task received (see `trainband.runtime.signals`); empty without one.
       last_step: the global step to end at; `None` without a limit.
       is_deferred: whether the chief ends the training for all as soon as the hooks have run.
     """
@@ -37,38 +37,53 @@ class Stop:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether it ends for no other reason than that this task's batches are used up."""
+        """Whether it ends only because this task's batches are used up."""
         return self.reason == USED_UP and not (self.done or self.request)
 
     def note(self, reason: str) -> None:
-        """Notes a reason to end; the first one counts."""
+        """Records a reason to end; the first one counts."""
         self.reason = self.reason or reason
 
     def note_done(self, reason: str = DONE) -> None:
-        """Notes that the training is over for all."""
+        """Records that the training is over for all."""
         self.done = True
         self.note(reason)
 
     def heed(self, engine: Engine, report: StepReport) -> None:
-        """Notes what a step's report says of the end."""
+        """Records a step's report of the end."""
         if report.done:
-            reached = self.last_step is not None and engine.global_step >= self.last_step
+            reached = self.last_step is not None and engine.steps.global_step >= self.last_step
             self.note_done(DONE if reached else FINISHED)
         elif report.stopped:
-            self._say(f"{engine.task} ends the training: {report.stopped}")
+            self._say(f"{engine.peers.task} ends the training: {report.stopped}")
             self.note(report.stopped)
             self.request = self.request or request_to_end(report.stopped)
+
+    def compare(self, engine: Engine, began_at: int) -> None:
+        """Warns if this task was asked for a different number of steps than the chief, whose number counts.
+
+        `began_at`: the global step at which the training began.
+        """
+        limit = engine.steps.training.last_step
+        if self.last_step is None or self.last_step == limit:
+            return
+        mine = self.last_step - began_at
+        theirs, end = ("no limit", "continues past that") if limit is None else (f"{limit - began_at:,}", "")
+        self._say(
+            f"WARNING: {engine.peers.task} was asked for {mine:,} steps and the chief for {theirs}; the chief's number "
+            f"counts: this training {end or f'ends at global step {limit:,}'}. Give all workers the same number"
+        )
 
     def finish(self, engine: Engine) -> None:
         """Chief only: ends the training for all."""
         self.is_deferred = False
         try:
-            engine.finish()
+            engine.steps.finish()
             self.done = True
-        except Refused as exc:  # another has the chief's duties, of which this one has not heard yet
-            self._say(f"{engine.task} leaves the training, and cannot end it for all: {exc}")
+        except Refused as exc:  # another task is the chief, which this one does not know yet
+            self._say(f"{engine.peers.task} leaves the training but cannot end it for all: {exc}")
 
     def finish_if_deferred(self, engine: Engine) -> None:
-        """Ends the training for all, if that has waited for the hooks."""
+        """Ends the training for all, if that was deferred until after the hooks."""
         if self.is_deferred:
             self.finish(engine)

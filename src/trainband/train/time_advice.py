@@ -1,15 +1,18 @@
-"""Where a task's time went, in a table, and what to do about it."""
+"""A table of where a task's time went, and advice on it."""
 
 from __future__ import annotations
 
 from trainband.runtime.step_times import TimeSpent
 
 LARGE = 0.25
-"""The share of the time from which a part of the step is worth a word."""
+"""The share of the time above which a part of the step gets advice."""
 
 UNEVEN = 0.6
-"""The share of one ps in the waiting from which that ps is the one to look at: of two even ones, each has half, and the
-first is waited for longest where all are alike."""
+"""The share of one ps in the waiting above which the advice names it: of two even ones, each has half, and the
+first is waited for longest if all are alike."""
+
+SEEN = 0.05
+"""The share of checkpoints in the rest above which they are named."""
 
 _WORDS = {
     "data": "waiting for data",
@@ -22,17 +25,20 @@ _WORDS = {
 
 
 def table(spent: TimeSpent) -> list[str]:
-    """A line for each part that took time: its share, milliseconds a step, and what it is."""
+    """Returns a line for each part that took time: its share, milliseconds a step, and its name."""
     lines = []
     for part, seconds in spent.seconds.items():
         if seconds > 0:
             a_step = 1e3 * seconds / spent.steps if spent.steps else 0.0
-            lines.append(f"{spent.share(part):6.1%} {a_step:9.3f} ms  {_WORDS[part]}")
+            words = _WORDS[part]
+            if part == "other" and spent.saving >= SEEN * seconds:
+                words += f"; of this, {spent.saving / seconds:.0%} for checkpoints"
+            lines.append(f"{spent.share(part):6.1%} {a_step:9.3f} ms  {words}")
     return lines
 
 
 def advice(spent: TimeSpent, who: str = "") -> list[str]:
-    """What to do about the parts that take much of the time, the largest first; one sentence each.
+    """Returns advice on the parts that take much of the time, the largest first; one sentence each.
 
     Args:
       spent: of a task, or the mean of several.
@@ -58,17 +64,19 @@ def _about(part: str, spent: TimeSpent) -> str:
     uneven = slowest if waits and spent.waited_for[slowest] / waits >= UNEVEN else ""
     match part:
         case "data":
-            return "prepare batches faster, or give fit an iterable of its own thread or process (grain)."
+            return "prepare batches faster, or give fit an iterable with its own thread or process (grain)."
         case "network":
-            where = f"most of it to {uneven}, look at its machine and network; or " if uneven else ""
-            return f"{where}use larger batches, accumulate=, wire_dtype='bfloat16', or UCX where the network has RDMA."
+            where = f"most of it to {uneven}, check its machine and network; or " if uneven else ""
+            return f"{where}use larger batches, accumulate=, wire_dtype='bfloat16', or UCX if the network has RDMA."
         case "send":
             return "use wire_dtype='bfloat16', or accumulate=."
         case "ps":
             where = f"{uneven} is busiest; " if uneven else ""
             return (
                 f"{where}under Sync, workers wait for the slowest: use balance='speed' or backups=1, or Async(); "
-                "where they are alike, add a ps, or let workers compute more a step."
+                "if they are alike, add a ps, or let workers compute more in a step."
             )
+        case _ if spent.saving >= spent.seconds[part] / 2:
+            return "most of it saving checkpoints: save less often (save_steps=, save_secs=), or to a faster disk."
         case _:
-            return "make hooks rarer, or use steps_per_execution= where steps are small."
+            return "make hooks and the loop's own work rarer, or use steps_per_execution= if steps are small."

@@ -1,4 +1,4 @@
-"""TimeReport: what is said at the end of a training of where the time went."""
+"""TimeReport: the report at the end of a training of where the time went."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from trainband.train.time_advice import LARGE, advice, table
 
 MIN_S = 30.0
 MIN_STEPS = 20
-"""What took less time or fewer steps needs no table: somebody only tries something."""
+"""A shorter training needs no table: it is only a trial."""
 
 MOST_ROWS = 10
-"""Of a table; of more workers, it shows the mean, the slowest and the fastest."""
+"""Of a table; with more workers, it shows the mean, the slowest and the fastest."""
 
 MOST_ADVICE = 2
 
@@ -26,7 +26,7 @@ COLUMNS = (*PARTS, "other")
 
 @dataclass(slots=True)
 class _Sampled:
-    """Sums over the looks at one worker: of its shares by part, and of its steps per second."""
+    """Sums over the samples of one worker: of its shares by part, and of its steps per second."""
 
     looks: int = 0
     rates: float = 0.0
@@ -40,13 +40,13 @@ class _Sampled:
 
 
 class TimeReport:
-    """Where the time of one training went: of this task exactly, of the others as it was seen now and then.
+    """Where the time of one training went: exact for this task, sampled for the others.
 
-    The display looks at the job anyway. Each time, what a ps knows of every worker's time is noted here, and the mean
-    of that stands in the table. Without ps, a task only knows of its own time, and all others compute in step with it.
+    The display polls the job anyway. Each time, a ps's figures of every worker's time are recorded here, and their mean
+    is in the table. Without ps, a task knows only its own time, and all others compute in step with it.
 
     Args:
-      times: of this task; from now on counts.
+      times: of this task, counted from now on.
       clock: seconds, that of `times`.
     """
 
@@ -58,12 +58,12 @@ class TimeReport:
 
     @property
     def is_worth_telling(self) -> bool:
-        """Whether the training is no mere trial."""
+        """Whether the training is more than a trial."""
         spent = self._spent()
         return spent.steps >= MIN_STEPS and spent.total >= MIN_S
 
     def note(self, progress: Progress | None) -> None:
-        """Notes a look at the job. Any thread may."""
+        """Records a sample of the job. Any thread may call it."""
         if progress is None:
             return
         with self._lock:
@@ -72,10 +72,10 @@ class TimeReport:
                     self._workers.setdefault(row.task, _Sampled()).add(row.time, row.rate)
 
     def text(self, task: str) -> str:
-        """A table, and what to do about it: the chief's last words.
+        """Returns a table with advice, printed by the chief at the end.
 
         Args:
-          task: whose `times` these are.
+          task: the task of `times`.
         """
         spent = self._spent()
         with self._lock:
@@ -88,13 +88,14 @@ class TimeReport:
             shares[task] = {part: spent.share(part) for part in COLUMNS}
         mean = {part: sum(one[part] for one in shares.values()) / len(shares) for part in COLUMNS}
         head = f"where the workers' time went, in {duration(spent.total)} after the first step of {task}:"
-        words = advice(TimeSpent(spent.steps, mean, spent.waited_for), who="workers")
+        saving = spent.saving / spent.total if spent.total else 0.0
+        words = advice(TimeSpent(spent.steps, mean, spent.waited_for, saving), who="workers")
         return "\n".join([head, *_table(_rows(shares, rates, mean)), *words[:MOST_ADVICE]])
 
     def waits_for_data(self, task: str) -> str:
-        """Says that others, who compute in step with this task, wait while it waits for its data.
+        """Reports that the others, which compute in step with this task, wait while it waits for its data.
 
-        Empty where that takes no large share of the time.
+        Empty if that takes only a small share of the time.
         """
         share = self._spent().share("data")
         if share < LARGE:
@@ -112,7 +113,7 @@ def _divided(sums: Mapping[str, float], count: int) -> dict[str, float]:
 def _rows(
     shares: Mapping[str, Mapping[str, float]], rates: Mapping[str, float], mean: Mapping[str, float]
 ) -> list[tuple[str, Mapping[str, float]]]:
-    """The name and the shares of each line of the table."""
+    """Returns the name and the shares of each line of the table."""
     if len(shares) <= MOST_ROWS:
         return [(name, shares[name]) for name in sorted(shares, key=_place)]
     slowest, fastest = (choose(sorted(rates, key=_place), key=rates.__getitem__) for choose in (min, max))
@@ -124,13 +125,13 @@ def _rows(
 
 
 def _place(task: str) -> tuple[str, int]:
-    """`worker:2` comes before `worker:10`."""
+    """Returns a sort key: `worker:2` comes before `worker:10`."""
     job, _, number = task.partition(":")
     return job, int(number) if number.isdigit() else 0
 
 
 def _table(rows: Sequence[tuple[str, Mapping[str, float]]]) -> list[str]:
-    """Lines of text, without the parts that take no time anywhere."""
+    """Formats the rows, without the parts that take no time anywhere."""
     parts = [part for part in COLUMNS if part == "compute" or any(shares[part] >= 0.005 for _, shares in rows)]
     width = max(len(name) for name, _ in rows)
     head = " " * width + "".join(f"{part:>9}" for part in parts)

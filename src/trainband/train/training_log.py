@@ -1,4 +1,4 @@
-"""TrainingLog: what one task's training did."""
+"""TrainingLog: the record of one task's training."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from trainband.job.engine import Steps
 from trainband.model.batch import Several, examples_in_step
 from trainband.model.variables import PyTree
 from trainband.runtime.step_times import Since, StepTimes
 from trainband.strategies.base import StepReport
-from trainband.strategies.engine import Stepper
 from trainband.train.result import Evaluation, FitResult
 
 
 class TrainingLog:
-    """What a training did, noted cheaply, after every step.
+    """A cheap record of a training, extended after every step.
 
     Args:
       accumulate: batches a step.
       began_at: the global step at which this task began it.
-      times: what this task's steps spend their time on.
+      times: where this task's steps spend their time.
     """
 
     def __init__(self, accumulate: int, began_at: int, times: StepTimes) -> None:
@@ -39,7 +39,7 @@ class TrainingLog:
         self._in_first = 0
 
     def add(self, report: StepReport, batch: PyTree) -> None:
-        """Notes a report on a batch, or on those of a call."""
+        """Records a report on a batch, or on those of a call."""
         if not self._examples:
             self._first_at, self._in_first = time.perf_counter(), report.steps
             self._since = Since(self._times, self._first_at)
@@ -54,25 +54,26 @@ class TrainingLog:
             self._steps.append(step)
             self._losses.append(loss)
 
-    def result(self, engine: Stepper, stopped: str, evaluations: tuple[Evaluation, ...]) -> FitResult:
-        """What it all came to."""
-        self._note(engine.take_known())
+    def result(self, stepper: Steps, task: str, stopped: str, evaluations: tuple[Evaluation, ...]) -> FitResult:
+        """Returns the result of the training."""
+        self._note(stepper.take_known())
+        training = stepper.training
         seconds = time.perf_counter() - self._first_at if self._steps else 0.0
-        if engine.unused:
+        if training.unused:
             for noted in (self._steps, self._losses, self._examples):
-                del noted[-engine.unused :]
-        # A ps that came back from a checkpoint has lost what was made after that.
+                del noted[-training.unused :]
+        # A ps that came back from a checkpoint has lost later updates.
         steps = np.minimum.accumulate(np.array(self._steps, np.int64)[::-1])[::-1]
         return FitResult(
-            task=engine.task,
-            global_step=engine.global_step,
+            task=task,
+            global_step=stepper.global_step,
             updates=max(0, int(steps[-1]) - self._began_at) if len(steps) else 0,
             timed_updates=int(steps[-1] - steps[min(self._in_first, len(steps)) - 1]) if len(steps) else 0,
             steps=len(steps),
             examples=sum(self._examples),
             seconds=seconds,
             stopped=stopped,
-            refused=engine.refused,
+            refused=training.refused,
             mean_staleness=self._staleness / max(1, self._applied),
             spent=None if self._since is None else self._since.spent(time.perf_counter()),
             history=np.stack([steps.astype(np.float64), np.array(self._losses)], axis=1),

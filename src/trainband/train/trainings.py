@@ -1,4 +1,4 @@
-"""Trainings: where each training of a script began, so that a script that is started again resumes the right one."""
+"""Trainings: where each training of a script began, so that a restarted script resumes the right one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from trainband.checkpoint import Manifest
 
 
 class Trainings:
-    """The trainings of a script as far as this task knows them: the chief does. Those that are over are replayed."""
+    """The trainings of a script as far as this task knows them: the chief does. Finished ones are replayed."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._resumed: Manifest | None = None
         self.number = 0
-        """Of the training that was begun last, from 1."""
+        """The number of the training that began last, from 1."""
 
     @property
     def starts(self) -> tuple[int, ...]:
@@ -23,21 +23,21 @@ class Trainings:
 
     @property
     def began_at(self) -> int:
-        """The global step at which the training that was begun last first began."""
+        """The global step at which the current training first began."""
         return self._starts[self.number - 1]
 
     @property
     def is_last(self) -> bool:
-        """Whether no checkpoint speaks of a later training than the one that was begun last."""
+        """Whether no checkpoint has a later training than the current one."""
         return self.number == len(self._starts)
 
     def resume(self, manifest: Manifest) -> None:
-        """Notes the checkpoint that the job has begun from."""
+        """Records the checkpoint that the job started from."""
         self._starts = list(manifest.trainings)
         self._resumed = manifest
 
     def learn(self, starts: Sequence[int]) -> None:
-        """Notes what the job knows, if that is about the training that was begun last, too."""
+        """Records the job's starts, if they include the current training."""
         if len(starts) >= self.number:
             self._starts = list(starts)
 
@@ -48,10 +48,10 @@ class Trainings:
         self.number += 1
 
     def end(self, last_step: int | None) -> int | None:
-        """Where the training that was begun last ends, if it is to end at `last_step`.
+        """Returns where the current training ends, if it is to end at `last_step`.
 
-        That is where it did end, if a later one of the script had begun, or if a checkpoint says that it was over and
-        no other end is asked for now. One that had used up its batches goes on if there are more.
+        That is where it did end, if a later training of the script had begun, or if a checkpoint records its end and
+        no other end is requested now. One that had used up its batches continues if there are more.
         """
         resumed = self._resumed
         if not self.is_last:

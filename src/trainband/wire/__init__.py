@@ -1,14 +1,14 @@
-"""How tasks talk: the transport seam and what stands behind it."""
+"""Communication between tasks: the transport seam and its implementations."""
 
-from .memory import MemoryTransport as MemoryTransport
-from .network import Network as Network
-from .transport import BODY_ALIGNMENT as BODY_ALIGNMENT
-from .transport import Bytes as Bytes
-from .transport import Connection as Connection
-from .transport import Frame as Frame
-from .transport import Handler as Handler
-from .transport import Listener as Listener
-from .transport import Stream as Stream
-from .transport import Tensor as Tensor
-from .transport import Timeouts as Timeouts
-from .transport import Transport as Transport
+from trainband.wire.memory.transport import MemoryTransport as MemoryTransport
+from trainband.wire.network import Network as Network
+from trainband.wire.transport import BODY_ALIGNMENT as BODY_ALIGNMENT
+from trainband.wire.transport import Bytes as Bytes
+from trainband.wire.transport import Connection as Connection
+from trainband.wire.transport import Frame as Frame
+from trainband.wire.transport import Handler as Handler
+from trainband.wire.transport import Listener as Listener
+from trainband.wire.transport import Stream as Stream
+from trainband.wire.transport import Tensor as Tensor
+from trainband.wire.transport import Timeouts as Timeouts
+from trainband.wire.transport import Transport as Transport

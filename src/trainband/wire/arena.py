@@ -1,4 +1,4 @@
-"""Receive memory that is used again for the next frame, and the byte layout of a body."""
+"""Reusable memory for received frames, and the byte layout of a body."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .transport import BODY_ALIGNMENT, Bytes
+from trainband.wire.transport import BODY_ALIGNMENT, Bytes
 
 
 def as_bytes(array: NDArray[np.generic]) -> Bytes:
-    """The memory of a C-contiguous array, of any dtype and rank, as flat bytes, without a copy."""
+    """Returns the memory of a C-contiguous array of any dtype and rank as flat bytes, without a copy."""
     return array.reshape(-1).view(np.uint8)
 
 
 def aligned(offset: int) -> int:
-    """`offset`, or the next multiple of `BODY_ALIGNMENT` after it."""
+    """Returns `offset`, or the next multiple of `BODY_ALIGNMENT` after it."""
     return (offset + BODY_ALIGNMENT - 1) // BODY_ALIGNMENT * BODY_ALIGNMENT
 
 
 def layout(sizes: Sequence[int]) -> tuple[tuple[int, ...], int]:
-    """Where each array of a body lies, and how many bytes the whole needs.
+    """Computes the offset of each array of a body, and the size of the whole.
 
-    Both ends of a stream use this one layout, so that a body, or any range of it, is one copy and needs no
-    work per array.
+    Both ends of a stream use the same layout, so a body, or any range of it, takes one copy and no work per array.
 
     Args:
       sizes: bytes of each array.
@@ -42,9 +41,9 @@ def layout(sizes: Sequence[int]) -> tuple[tuple[int, ...], int]:
 
 
 def aligned_memory(capacity: int) -> Bytes:
-    """`capacity` bytes, uninitialised, that start on a `BODY_ALIGNMENT` boundary.
+    """Allocates `capacity` uninitialised bytes, aligned to `BODY_ALIGNMENT`.
 
-    NumPy asks the kernel for huge pages where the array is large, which makes the first use cheaper.
+    NumPy requests huge pages for large arrays, which makes the first use cheaper.
     """
     raw = np.empty(capacity + BODY_ALIGNMENT, np.uint8)
     skip = -raw.ctypes.data % BODY_ALIGNMENT
@@ -54,8 +53,8 @@ def aligned_memory(capacity: int) -> Bytes:
 class Arena:
     """Memory for one body at a time.
 
-    The views that `views` gives are overwritten by whoever fills the arena next: this is what makes the
-    body of a `Frame` borrowed. Memory that the arena has outgrown lives as long as somebody looks at it.
+    The arena's next body overwrites the views returned by `views`, so the body of a `Frame` is only borrowed. Memory
+    that the arena has outgrown lives until its last view is gone.
     """
 
     def __init__(self) -> None:
@@ -66,15 +65,15 @@ class Arena:
 
     @property
     def memory(self) -> Bytes:
-        """The bytes of the current body as `layout` places them."""
+        """The bytes of the current body, laid out by `layout`."""
         return self._memory[: self._end]
 
     def views(self, sizes: tuple[int, ...]) -> tuple[Bytes, ...]:
-        """One view for each size, each on a 64-byte boundary; the same objects while the sizes stay the same."""
+        """Returns one view per size, each on a 64-byte boundary; the same objects while the sizes stay the same."""
         if sizes != self._sizes:
             offsets, end = layout(sizes)
             if end > self._memory.size:
-                # The old memory goes before the new one comes, or a growing body would need both.
+                # Free the old memory before allocating, or a growing body would need both.
                 self._views, self._memory = (), aligned_memory(0)
                 self._sizes = None
                 self._memory = aligned_memory(end)

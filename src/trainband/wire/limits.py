@@ -1,6 +1,6 @@
-"""Limits: how much of anything a task takes from another one, in one place.
+"""Limits: how much of anything a task accepts from another, in one place.
 
-They are far above what a job needs, and there so that nobody who can reach a port makes a task allocate without bound.
+They are far above the needs of a job, and keep a client that reaches a port from making a task allocate without bound.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What a message may hold.
+    """Limits on the content of messages: the largest number of each.
 
     Args:
-      control_bytes: of the body of a control call, where `BODY_BYTES` does not say otherwise.
-      tasks: of one job in a cluster spec, and so of ps, too.
-      worker_index: the largest index of a worker, a guest's included.
-      guests: workers in no cluster spec that a ps remembers; those that have gone longest ago are forgotten first.
-      replaced: processes in whose place another one has pushed that a ps remembers, the newest ones.
-      variables: of a model.
-      slices: of all variables.
+      control_bytes: bytes in the body of a control call, unless `BODY_BYTES` overrides it.
+      tasks: per job in a cluster spec, and thus ps.
+      worker_index: the largest index of a worker, including elastic workers.
+      elastic_workers: remembered by a ps; those that left first are forgotten first.
+      replaced: replaced worker processes that a ps remembers, the newest ones.
+      variables: per model.
+      slices: of all variables together.
       blocks: buffers in a frame: of params, optimizer state and waiting gradients together.
-      dimensions: of a variable.
-      elements: of one variable.
-      pieces: of one leaf of the optimizer state.
-      state_leaves: of the optimizer state.
-      rule_settings: of an update rule.
-      trainings: that a script has begun.
+      dimensions: per variable.
+      elements: per variable.
+      pieces: per leaf of the optimizer state.
+      state_leaves: in the optimizer state.
+      rule_settings: per update rule.
+      trainings: per script.
       fit: the largest number of a training.
-      fits_missed: trainings that a ps may have missed which has been in one: a chief may have died while it began it.
-      updates: that a training may ask for beyond the present version, where it asks for a number.
-      readers: of the values of one ps at the same time; each may keep a version of them.
-      records: of the log in one frame.
-      sources: shared data sources of a job.
-      name_length: characters of a variable's, a leaf's or a source's name.
-      host_length: characters of a host name.
-      token_length: characters of what a process has made up at random.
-      path_length: characters of a path.
-      text_length: characters of a message for people on the wire.
-      failure_length: characters that a ps keeps of why a worker failed.
-      program_bytes: of each of the two programs of an update.
-      update_text_length: characters of a traced update program.
-      worker_state_bytes: of what one worker must find again.
-      recorded_workers: whose steps are recorded at the same time.
-      frame_bytes: of the body of a frame, where whoever receives it does not know what to expect.
+      fits_missed: trainings that a ps may miss after one it took part in: a chief may have died while beginning them.
+      updates: updates that a training may request beyond the present version, if it requests a number.
+      readers: concurrent readers of the values of one ps; each may keep a version of them.
+      records: log records per frame.
+      sources: shared data sources per job.
+      name_length: characters in the name of a variable, leaf or source.
+      host_length: characters in a host name.
+      token_length: characters in a random token.
+      path_length: characters in a path.
+      text_length: characters in a message for people on the wire.
+      failure_length: characters that a ps keeps of the reason for a worker's failure.
+      program_bytes: bytes of each of the two programs of an update.
+      update_text_length: characters in a traced update program.
+      worker_state_bytes: bytes of one worker's saved state.
+      recorded_workers: workers whose steps are recorded at the same time.
+      frame_bytes: bytes in the body of a frame, if the receiver does not know what to expect.
     """
 
     control_bytes: int = 1 * MIB
     tasks: int = 10_000
     worker_index: int = 999_999
-    guests: int = 4_096
+    elastic_workers: int = 4_096
     replaced: int = 65_536
     variables: int = 100_000
     slices: int = 1_000_000
@@ -89,16 +89,16 @@ LIMITS = Limits()
 BODY_BYTES: Mapping[str, int] = MappingProxyType(
     {
         "join": 64 * MIB,  # the description, with the traced update program as text
-        "define": 1 * GIB,  # the update program, with whatever constants it has
+        "define": 1 * GIB,  # the update program with its constants
         "invite": 1 * GIB,
         "worker_state": LIMITS.worker_state_bytes + MIB,  # may hold residuals as large as the params
         "recorded": 8 * MIB,
         "adopt": 4 * GIB,  # the worker state of all workers
     }
 )
-"""By action: the largest body that is decoded; `Limits.control_bytes` for the others."""
+"""The largest body that is decoded, by action; `Limits.control_bytes` for all others."""
 
 
 def body_bytes(action: str, limits: Limits = LIMITS) -> int:
-    """The largest body of a control call."""
+    """Returns the largest allowed body of a control call."""
     return BODY_BYTES.get(action, limits.control_bytes)

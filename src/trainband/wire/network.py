@@ -6,61 +6,63 @@ import logging
 import threading
 import time
 
-from ..cluster.carrier import Carrier
-from ..cluster.credentials import Credentials
-from ..cluster.identity import OBSERVER, Identity
-from ..cluster.resolvers.credentials import MEANING, resolve_credentials
-from ..cluster.resolvers.transport import resolve_carrier, resolve_trusted_fabric
-from ..errors import ClusterError, DeadlineExceeded, TransportUnavailable, Unreachable
-from ..runtime.waiting import Say, say_on_stderr
-from . import port as ports
-from . import ucx
-from .flight import ConnectionLimits, FlightConnection, FlightListener
-from .local import is_supported
-from .local_door import LocalDoor, open_local_stream
-from .security import Security
-from .transport import Connection, Handler, Listener, Stream, Timeouts
+from trainband.cluster.address import resolves_to_loopback
+from trainband.cluster.credentials import Credentials
+from trainband.cluster.identity import OBSERVER, Identity
+from trainband.cluster.resolvers.credentials import MEANING, resolve_credentials
+from trainband.cluster.resolvers.transport import resolve_transport, resolve_trusted_fabric
+from trainband.cluster.resolvers.user_secret import credentials_at
+from trainband.cluster.transport_choice import TransportChoice
+from trainband.errors import ClusterError, DeadlineExceeded, TransportUnavailable, Unreachable
+from trainband.runtime.waiting import Say, say_on_stderr
+from trainband.wire import port as ports
+from trainband.wire import ucx
+from trainband.wire.flight import ConnectionLimits, FlightConnection, FlightListener
+from trainband.wire.security.security import Security
+from trainband.wire.shared_memory.listener import SharedMemoryListener, open_shared_memory_stream
+from trainband.wire.shared_memory.stream import is_supported
+from trainband.wire.transport import Connection, Handler, Listener, Stream, Timeouts
 
 logger = logging.getLogger("trainband.wire")
 
 _UCX_TRIES_S = 5.0
-"""For how long a stream that may also travel over Flight waits for UCX to connect."""
+"""Seconds that a stream which may fall back to Flight waits for UCX to connect."""
 
 
 class _NetworkListener:
-    """A Flight listener, and the doors beside it: for tasks on this machine, and for streams over UCX."""
+    """A Flight listener with its listeners for shared-memory and UCX streams."""
 
     def __init__(
         self,
         address: str,
         handler: Handler,
         timeouts: Timeouts,
-        local: LocalDoor | None,
-        fast: ucx.UcxDoor | None,
+        shared_memory: SharedMemoryListener | None,
+        over_ucx: ucx.UcxListener | None,
         security: Security,
         limits: ConnectionLimits,
         say: Say,
     ) -> None:
-        self._doors = [door for door in (local, fast) if door is not None]
+        self._stream_listeners = [listener for listener in (shared_memory, over_ucx) if listener is not None]
         try:
             self._flight = FlightListener(
                 address,
                 handler,
                 timeouts,
-                local.name if local is not None else "",
-                actions={ucx.OPEN: ucx.no_door if fast is None else fast.open},
+                shared_memory.name if shared_memory is not None else "",
+                actions={ucx.OPEN: ucx.not_served if over_ucx is None else over_ucx.open},
                 security=security,
                 limits=limits,
                 say=say,
             )
         except BaseException:
-            for door in self._doors:
-                door.stop(timeouts.grace_s)
+            for listener in self._stream_listeners:
+                listener.stop(timeouts.grace_s)
             raise
-        for door in self._doors:
-            door.address = self._flight.address
-        if local is not None:
-            local.caller_of = self._flight.caller_of
+        for listener in self._stream_listeners:
+            listener.address, listener.handler = self._flight.address, self._flight.handler
+        if shared_memory is not None:
+            shared_memory.caller_of = self._flight.caller_of
 
     @property
     def address(self) -> str:
@@ -68,10 +70,10 @@ class _NetworkListener:
 
     def stop(self, grace_s: float) -> None:
         deadline = time.monotonic() + grace_s
-        # All at once: they share the grace period.
+        # In parallel, so that they share the grace period.
         threads = [
-            threading.Thread(target=door.stop, args=(grace_s,), name="trainband-stop-door", daemon=True)
-            for door in self._doors
+            threading.Thread(target=listener.stop, args=(grace_s,), name="trainband-stop-listener", daemon=True)
+            for listener in self._stream_listeners
         ]
         for thread in threads:
             thread.start()
@@ -81,23 +83,23 @@ class _NetworkListener:
 
 
 class _NetworkConnection:
-    """A Flight connection whose streams take the fastest way that both ends have.
+    """A Flight connection whose streams use the fastest transport of both ends.
 
     Args:
-      carriers: the ways to try, the best first.
-      say: where it says that a way which both ends have does not lead there.
+      transports: the transports to try, the best first.
+      say: takes a warning when a transport that both ends have does not connect.
     """
 
     def __init__(
-        self, address: str, timeouts: Timeouts, carriers: tuple[Carrier, ...], security: Security, say: Say
+        self, address: str, timeouts: Timeouts, transports: tuple[TransportChoice, ...], security: Security, say: Say
     ) -> None:
         self._flight = FlightConnection(address, timeouts, security)
         self._timeouts = timeouts
-        self._carriers = carriers
+        self._choices = transports
         self._say = say
         self._lock = threading.Lock()
         self._streams: set[Stream] = set()
-        self._pulse: ucx.StreamPulse = ucx.StreamPulse(f"ucx-{address}", timeouts.heartbeat_s / 2)
+        self._ticker: ucx.StreamTicker = ucx.StreamTicker(f"ucx-{address}", timeouts.heartbeat_s / 2)
         self._ucx_said = ""
 
     @property
@@ -109,36 +111,37 @@ class _NetworkConnection:
 
     def open_stream(self, *, timeout_s: float) -> Stream:
         deadline = time.monotonic() + timeout_s
-        for number, carrier in enumerate(self._carriers, 1):
+        for number, transport in enumerate(self._choices, 1):
             left_s = max(0.001, deadline - time.monotonic())
-            is_last = number == len(self._carriers)
-            match carrier:
-                case Carrier.SHARED_MEMORY:
+            is_last = number == len(self._choices)
+            match transport:
+                case TransportChoice.SHARED_MEMORY:
                     stream = self._open_local(left_s, is_last)
-                case Carrier.UCX:
+                case TransportChoice.UCX:
                     stream = self._open_ucx(left_s, is_last)
                 case _:
                     return self._flight.open_stream(timeout_s=left_s)
             if stream is not None:
                 return stream
-        raise AssertionError("the last way opens or raises")
+        raise AssertionError("the last transport opens or raises")
 
     def _open_local(self, timeout_s: float, is_last: bool) -> Stream | None:
-        # Asked each time: a task that was restarted has another door.
-        name = self._flight.door(timeout_s=timeout_s).door
+        # Asked each time: a restarted task has another socket. Tried, not guessed from addresses: network namespaces
+        # and containers have abstract sockets of their own.
+        name = self._flight.listener_info(timeout_s=timeout_s).local_socket
         if name:
             ticket = self._flight.ticket(timeout_s=timeout_s)
             try:
                 return self._kept(
-                    open_local_stream(name, self.address, self._timeouts, timeout_s, self._forget, ticket)
+                    open_shared_memory_stream(name, self.address, self._timeouts, timeout_s, self._forget, ticket)
                 )
             except Unreachable:
                 pass  # another machine, container or user: the network reaches it
         if is_last:
             raise TransportUnavailable(
-                f"{self.address} cannot be reached through shared memory, which is the transport that was asked for: "
-                "it runs on another machine, in another container or as another user, or takes no streams that way. "
-                "The transport auto finds a way."
+                f"{self.address} cannot be reached through shared memory, the requested transport: it runs on another "
+                "machine, in another container or as another user, or does not serve shared memory. "
+                "Use the transport auto."
             )
         return None
 
@@ -152,30 +155,33 @@ class _NetworkConnection:
                 self._timeouts,
                 timeout_s if is_last else min(timeout_s, _UCX_TRIES_S),
                 self._forget,
+                is_wanted=is_last,
             )
         except TransportUnavailable as exc:
             if is_last:
                 raise
             self._ucx_said = str(exc)
-            logger.info("the stream to %s goes over Flight: %s", self.address, exc)
+            logger.info("the stream to %s uses Flight: %s", self.address, exc)
             return None
         except DeadlineExceeded as exc:
             if is_last:
                 raise
             self._ucx_said = str(exc)
-            self._say(f"WARNING: the stream to {self.address} goes over Flight: {exc}")
+            self._say(f"WARNING: the stream to {self.address} uses Flight: {exc}")
             return None
-        self._pulse.add(stream)
+        self._ticker.add(stream)
         return self._kept(stream)
 
     def _kept(self, stream: Stream) -> Stream:
+        self._flight.watch(stream)
         with self._lock:
             self._streams.add(stream)
         return stream
 
     def _forget(self, stream: Stream) -> None:
         if isinstance(stream, ucx.UcxStream):
-            self._pulse.remove(stream)
+            self._ticker.remove(stream)
+        self._flight.unwatch(stream)
         with self._lock:
             self._streams.discard(stream)
 
@@ -184,27 +190,28 @@ class _NetworkConnection:
             streams = list(self._streams)
         for stream in streams:
             stream.close()
-        self._pulse.close()
+        self._ticker.close()
         self._flight.close()
 
 
 class Network:
-    """Carries calls over Arrow Flight, and streams by the fastest way that both ends have.
+    """Carries calls over Arrow Flight, and streams over the fastest transport that both ends have.
 
     Args:
-      transport: how streams travel. `auto`: through shared memory where both ends are on one machine (Linux only), over
-        UCX where both have it (`pip install 'trainband[ucx]'`) and no certificates are given, else over Flight. `ucx`,
-        `shared-memory`: so and not otherwise. `flight`: all of them over Flight. What the environment says
-        (`TRAINBAND_TRANSPORT`) where `None`.
-      trusted_fabric: whether streams may go over UCX, which does not encrypt, though the job has certificates; what the
-        environment says (`TRAINBAND_TRUSTED_FABRIC`) where `None`.
-      credentials: with which both ends prove who they are; those that the environment gives where `None`.
-      identity: as whom this one speaks.
-      limits: what a listener lets its peers take.
-      say: where it says whom it has refused.
+      transport: how streams travel. `auto`: through shared memory if both ends are on one machine (Linux only); over
+        UCX if both have it (`pip install 'trainband[ucx]'`) and the fabric is trusted, or the job has no security;
+        else over Flight. `ucx`, `shared-memory`: only this way. `flight`: always over Flight. `None`: as set in
+        the environment (`TRAINBAND_TRANSPORT`).
+      trusted_fabric: whether streams may use UCX, which neither encrypts nor authenticates, although the job has a
+        secret or certificates; `None`: as set in the environment (`TRAINBAND_TRUSTED_FABRIC`).
+      credentials: used by both ends to prove their identity; `None`: those of the environment or, on loopback
+        addresses, the user's own secret.
+      identity: this task's identity.
+      limits: how much a listener accepts from its peers.
+      say: takes a warning when a peer is refused.
 
     Raises:
-      ClusterError: there is no such transport, it may not be used with these credentials, or they cannot be used.
+      ClusterError: the transport is unknown, may not be used with these credentials, or they are unusable.
     """
 
     def __init__(
@@ -217,64 +224,74 @@ class Network:
         limits: ConnectionLimits | None = None,
         say: Say = say_on_stderr,
     ) -> None:
-        self._carrier = resolve_carrier() if transport is None else Carrier.of(transport, "Network(transport)")
+        self._transport = (
+            resolve_transport() if transport is None else TransportChoice.of(transport, "Network(transport)")
+        )
         self._trusted_fabric = resolve_trusted_fabric() if trusted_fabric is None else trusted_fabric
-        self._credentials = resolve_credentials() if credentials is None else credentials
+        self._given = credentials
         self._identity = identity
         self._limits = limits or ConnectionLimits()
         self._say = say
-        self._carriers = self._resolve()
+        self._choices = self._resolve()
 
-    def _resolve(self) -> tuple[Carrier, ...]:
-        """The ways to try, the best first."""
-        has_certificates = self._credentials.tls is not None
-        self._carrier.require_trust(has_certificates=has_certificates, trusted_fabric=self._trusted_fabric)
-        if self._carrier is Carrier.SHARED_MEMORY and not is_supported():
-            raise ClusterError("the transport shared-memory was asked for, which only Linux has.")
-        if self._carrier is not Carrier.AUTO:
-            return (self._carrier,)
-        carriers = [Carrier.FLIGHT]
-        if (self._trusted_fabric or not has_certificates) and ucx.is_installed():
-            carriers.insert(0, Carrier.UCX)
+    def _resolve(self) -> tuple[TransportChoice, ...]:
+        """Returns the transports to try, the best first."""
+        credentials = resolve_credentials() if self._given is None else self._given
+        # If the environment sets nothing, tasks at loopback addresses use their user's own secret.
+        is_protected = credentials.protect or (self._given is None and not credentials.insecure)
+        is_trusted = self._trusted_fabric or not is_protected
+        self._transport.require_trust(is_protected=is_protected, trusted_fabric=self._trusted_fabric)
+        if self._transport is TransportChoice.SHARED_MEMORY and not is_supported():
+            raise ClusterError("The transport shared-memory requires Linux; use the transport auto.")
+        if self._transport is not TransportChoice.AUTO:
+            return (self._transport,)
+        transports = [TransportChoice.FLIGHT]
+        if is_trusted and ucx.is_installed():
+            transports.insert(0, TransportChoice.UCX)
         if is_supported():
-            carriers.insert(0, Carrier.SHARED_MEMORY)
-        return tuple(carriers)
+            transports.insert(0, TransportChoice.SHARED_MEMORY)
+        return tuple(transports)
 
     @property
-    def carriers(self) -> tuple[Carrier, ...]:
-        """The ways that a stream tries, the best first."""
-        return self._carriers
+    def transports(self) -> tuple[TransportChoice, ...]:
+        """The transports that a stream tries, the best first."""
+        return self._choices
 
     def listen(self, address: str, handler: Handler, timeouts: Timeouts) -> Listener:
         ports.check(address)
-        if not (self._credentials.protect or self._credentials.insecure or ports.is_loopback(address)):
+        credentials = self._credentials_at(address)
+        if not (credentials.protect or credentials.insecure or resolves_to_loopback(address)):
             raise ClusterError(
-                f"{self._identity.name} would serve at {address}, where other machines reach it, without security: "
-                "whoever reaches the port could read the model and take over the job. Give all tasks of the job a "
+                f"{self._identity.name} would serve at {address}, which other machines can reach, without security: "
+                "anyone who reaches the port could read the model and take over the job. Give all tasks of the job a "
                 "secret (`trainband secret FILE`, and TRAINBAND_SECRET_FILE=FILE for each task) or certificates "
-                "(`trainband certs`, TRAINBAND_TLS). On a network that nobody else reaches, TRAINBAND_INSECURE=1 (with "
-                "trainband run: --insecure) does without."
+                "(`trainband certs`, TRAINBAND_TLS). On a network without other users, set TRAINBAND_INSECURE=1 (with "
+                "trainband run: --insecure) instead."
             )
-        if self._credentials.insecure and not ports.is_loopback(address):
+        if credentials.insecure and not resolves_to_loopback(address):
             self._say(f"WARNING: {self._identity.name} at {address}: {MEANING}")
-        fast = None
-        if Carrier.UCX in self._carriers:
-            fast = ucx.UcxDoor(handler, timeouts, is_wanted=self._carrier is Carrier.UCX)
-        local = LocalDoor(handler, timeouts) if Carrier.SHARED_MEMORY in self._carriers else None
-        return _NetworkListener(address, handler, timeouts, local, fast, self._security(), self._limits, self._say)
+        over_ucx = None
+        if TransportChoice.UCX in self._choices:
+            over_ucx = ucx.UcxListener(handler, timeouts, is_wanted=self._transport is TransportChoice.UCX)
+        shared_memory = (
+            SharedMemoryListener(handler, timeouts) if TransportChoice.SHARED_MEMORY in self._choices else None
+        )
+        security = Security.of(credentials, self._identity)
+        return _NetworkListener(address, handler, timeouts, shared_memory, over_ucx, security, self._limits, self._say)
 
     def connect(self, address: str, timeouts: Timeouts) -> Connection:
-        return _NetworkConnection(address, timeouts, self._carriers, self._security(), self._say)
+        security = Security.of(self._credentials_at(address), self._identity)
+        return _NetworkConnection(address, timeouts, self._choices, security, self._say)
 
     def speaking_as(self, identity: Identity) -> Network:
         return Network(
-            self._carrier,
+            self._transport,
             trusted_fabric=self._trusted_fabric,
-            credentials=self._credentials,
+            credentials=self._given,
             identity=identity,
             limits=self._limits,
             say=self._say,
         )
 
-    def _security(self) -> Security:
-        return Security.of(self._credentials, self._identity)
+    def _credentials_at(self, address: str) -> Credentials:
+        return credentials_at(address) if self._given is None else self._given

@@ -1,49 +1,33 @@
-"""Addresses of listeners, and a clear word about one that cannot be had."""
+"""Addresses of listeners, and clear errors for unusable ones."""
 
 from __future__ import annotations
 
 import errno
-import ipaddress
 import socket
 
-from ..errors import AddressInUse, ClusterError, UnknownHost
+from trainband.errors import AddressInUse, ClusterError, NoTaskListens, UnknownHost
 
 
 def split(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`; IPv6 hosts stand in brackets, port 0 is allowed.
+    """Splits `host:port` into host and port; IPv6 hosts are in brackets, port 0 is allowed.
 
     Raises:
-      ClusterError: it is no such text.
+      ClusterError: the text has another form.
     """
     host, colon, port = address.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
-        raise ClusterError(f"{address!r} is no address; write host:port.")
+        raise ClusterError(f"{address!r} is not an address; write host:port.")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def join(host: str, port: int) -> str:
-    """`host:port`, IPv6 in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def host_of(peer: str) -> str:
-    """The host of `host:port`, or the whole text where it is no such thing."""
+    """Returns the host of `host:port`, or the whole text if it has another form."""
     host, colon, _ = peer.rpartition(":")
     return host.removeprefix("[").removesuffix("]") if colon else peer
 
 
-def is_loopback(address: str) -> bool:
-    """Whether a server at `host:port` can be reached from this machine only."""
-    host, port = split(address)
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError:
-        return False
-    return all(ipaddress.ip_address(str(where[0]).partition("%")[0]).is_loopback for *_, where in found)
-
-
 def taken(address: str) -> AddressInUse:
-    """The error for an address that somebody else serves."""
+    """Returns the error for an address that another process serves."""
     port = split(address)[1]
     return AddressInUse(
         f"{address} is taken by another process; end that process (`ss -ltnp 'sport = :{port}'` names it) "
@@ -51,21 +35,33 @@ def taken(address: str) -> AddressInUse:
     )
 
 
+def silent(address: str, timeout_s: float) -> NoTaskListens | None:
+    """Returns the error for an address where a process listens but does not answer as a task; `None` without one."""
+    try:
+        socket.create_connection(split(address), timeout_s).close()
+    except OSError:
+        return None
+    return NoTaskListens(
+        f"a process listens at {address} but does not answer as a task of trainband; check that the address is right "
+        "and that no other program has the port."
+    )
+
+
 def unknown_host(address: str) -> UnknownHost:
-    """The error for an address whose host name has no address of the network."""
+    """Returns the error for an address whose host name cannot be resolved."""
     return UnknownHost(
-        f"the host name {split(address)[0]!r} of {address} cannot be resolved; check its spelling, and that this "
-        "machine can look it up."
+        f"the host name {split(address)[0]!r} of {address} cannot be resolved; check its spelling and this machine's "
+        "DNS."
     )
 
 
 def check(address: str) -> None:
-    """Makes sure that a server can be bound to `host:port`.
+    """Checks that a server can bind to `host:port`.
 
-    gRPC would find out too, but it says so on stderr, in words for those who write gRPC, and cannot tell the
-    reasons apart. This binds a socket as Arrow Flight has gRPC do it, with SO_REUSEADDR and, unlike other gRPC
-    servers, without SO_REUSEPORT: two servers never share a port. A launcher that keeps a port for its tasks
-    does not stand in the way if its socket has SO_REUSEADDR too and does not listen.
+    gRPC would notice too, but reports it on stderr in its own terms and cannot tell the reasons apart. This binds a
+    socket with the options of Arrow Flight's gRPC: SO_REUSEADDR and, unlike other gRPC servers, no SO_REUSEPORT, so two
+    servers never share a port. A launcher that reserves a port for its tasks does not interfere if its socket has
+    SO_REUSEADDR too and does not listen.
 
     Raises:
       AddressInUse: another process has the port.

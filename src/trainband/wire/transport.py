@@ -1,9 +1,26 @@
-"""The seam between trainband and whatever carries its bytes.
+"""The seam between trainband and the transports that carry its bytes.
 
-A transport carries two things: control calls (`Connection.call`: one request, one answer, small) and
-streams (`Connection.open_stream`: a long-lived, ordered, two-way flow of frames, where a training step
-is one frame up and one frame down). Each implementation stands in a file of its own beside this one and
-passes the contract suite in `tests/wire/test_transport_contract.py`.
+A transport carries control calls (`Connection.call`: one request, one answer, small) and streams
+(`Connection.open_stream`: a long-lived, ordered, two-way flow of frames, where a training step is one frame up and one
+frame down). Each has a folder beside this file and passes the suite in `tests/wire/test_transport_contract.py`.
+
+A frame is a header and a body. The header is an encoded record of `messages/`, the body raw arrays. On every network
+transport, a frame consists of these four parts, all numbers little-endian:
+
+    +--------+----------+-------------+-----------+-----+-----------+-----+------- - -
+    | prefix | header   | sizes       | array 0   | gap | array 1   | gap | array 2
+    +--------+----------+-------------+-----------+-----+-----------+-----+------- - -
+     fixed    H bytes    A x uint64    sizes[0]          sizes[1]
+                                      |<-- body: each array at a multiple of 64 bytes from its start
+
+The prefix has the kind of the message, H, A and fields of the transport's own; only the two ends of one stream
+read it. `sizes` are the bytes of each array. Both ends lay out the body with `arena.layout`, so any range of it is one
+copy, and JAX on the CPU uses the receiver's memory without copying it. Shapes and types are not sent: they follow from
+the header and from earlier agreement.
+
+Other messages have only a prefix, or a prefix and a text: a keepalive, the end of the stream and its reason, and the
+opening of a stream. `flight/frames.py`, `shared_memory/stream.py` and `ucx/frames.py` describe how each transport
+splits a frame; within a process (`memory/`) nothing is encoded.
 """
 
 from __future__ import annotations
@@ -15,15 +32,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cluster.identity import Identity, Role
-from ..errors import RefusalCode, Refused
+from trainband.cluster.identity import Identity, Role
+from trainband.errors import RefusalCode, Refused
 
 Bytes = NDArray[np.uint8]
 """Raw bytes as a one-dimensional uint8 array."""
 
 BODY_ALIGNMENT = 64
-"""Bytes. Every array of a body starts on such a boundary at the receiver, because JAX on the CPU uses
-memory with this alignment as it is and copies any other."""
+"""Bytes. Each array of a body starts on such a boundary at the receiver, because JAX on the CPU uses
+memory with this alignment in place and copies any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +48,9 @@ class Frame:
     """One message of a stream.
 
     Attributes:
-      header: the encoded record that says what this frame is.
-      body: raw bytes of each array that came with it, 64-byte aligned. BORROWED: they are overwritten
-        by the next `receive` on the same stream, so whoever wants to keep them copies them.
+      header: the encoded record that describes this frame.
+      body: raw bytes of each array in it, 64-byte aligned. BORROWED: the next `receive` on the same stream
+        overwrites them, so copy them to keep them.
     """
 
     header: bytes
@@ -44,15 +61,15 @@ class Stream(Protocol):
     """One end of an ordered two-way flow of frames. One thread may send while another receives.
 
     Attributes:
-      most_bytes: the largest body that is received: a frame that has more, or says so, ends the stream before any
-        memory is taken for it.
+      most_bytes: the largest body accepted: a frame that exceeds it, or announces more, ends the stream before any
+        memory is allocated for it.
     """
 
     most_bytes: int
 
     @property
     def peer(self) -> str:
-        """Who is at the other end, for messages to people, such as `10.0.0.7:2222`."""
+        """The other end, for messages to people, such as `10.0.0.7:2222`."""
         ...
 
     @property
@@ -62,25 +79,25 @@ class Stream(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether the other end is still there, as far as it can be told without receiving."""
+        """Whether the other end is still there, as far as can be told without receiving."""
         ...
 
     @property
     def keeps(self) -> bool:
-        """Whether the other end has a frame once `send` has returned, whatever becomes of this process: the memory of
-        one machine holds it until it is received. So `refuse_more` draws a sharp line.
+        """Whether a frame outlives this process once `send` has returned: the memory of one machine then holds it until
+        it is received. This gives `refuse_more` a sharp cutoff.
         """
         ...
 
     @property
     def silent_s(self) -> float:
-        """For how long who receives here has waited without a sign of life from the other end; 0 where nobody waits,
-        and where no network is in between that could keep it.
+        """Seconds that the receiver has waited without a keepalive from the other end; 0 if none is waiting, or if no
+        network is involved that could delay one.
         """
         ...
 
     def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
-        """Sends one frame. The arrays are C-contiguous and are free for reuse when this returns.
+        """Sends one frame. The arrays are C-contiguous and may be reused when this returns.
 
         Raises:
           StreamClosed: the other end has gone.
@@ -89,18 +106,18 @@ class Stream(Protocol):
         ...
 
     def receive(self, timeout_s: float) -> Frame | None:
-        """Waits for the next frame, `None` when none has come in `timeout_s` seconds.
+        """Waits for the next frame; returns `None` if none has come in `timeout_s` seconds.
 
         Raises:
-          StreamClosed: the other end has closed or died, and every frame it had sent was received.
+          StreamClosed: the other end has closed or died, and all its frames have been received.
         """
         ...
 
     def refuse_more(self) -> None:
-        """Has every `send` of the other end raise `StreamClosed` from now on. Waits for nothing, from any thread.
+        """Makes each further `send` of the other end raise `StreamClosed`. Does not block; callable from any thread.
 
-        Where the stream `keeps` frames, those that were sent before are still received, and then `receive` raises;
-        else the stream ends at once.
+        If the stream `keeps` frames, those already sent are still received, and then `receive` raises;
+        otherwise the stream ends at once.
         """
         ...
 
@@ -109,21 +126,21 @@ class Stream(Protocol):
         ...
 
     def interrupt(self) -> None:
-        """Ends the stream at once, from any thread: what waits in it raises `StreamClosed`, now or at its timeout."""
+        """Ends the stream at once, from any thread: blocked calls raise `StreamClosed`, now or at their timeout."""
         ...
 
 
 class Connection(Protocol):
-    """A client's way to one listener. Thread-safe."""
+    """A client's connection to one listener. Thread-safe."""
 
     @property
     def address(self) -> str: ...
 
     def call(self, action: str, body: bytes = b"", *, timeout_s: float) -> bytes:
-        """One control request and its answer.
+        """Sends one control request and returns its answer.
 
         Raises:
-          Unreachable: nobody listens there.
+          Unreachable: no task listens there.
           UnknownHost: the host name of the address cannot be resolved.
           DeadlineExceeded: no answer in `timeout_s` seconds.
           Refused: the handler raised; the message is the handler's.
@@ -132,7 +149,7 @@ class Connection(Protocol):
         ...
 
     def open_stream(self, *, timeout_s: float) -> Stream:
-        """Opens a stream that the listener's `Handler.stream` will serve.
+        """Opens a stream for the listener's `Handler.stream` to serve.
 
         Raises:
           Unreachable, DeadlineExceeded: as for `call`.
@@ -146,35 +163,39 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A variable as the public face shows it: rows are the first axis; `read` gives the whole value."""
+    """A variable as shown to Flight clients: rows are the first axis; `read` returns the whole value."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     slices: tuple[tuple[int, int, str], ...]
-    """(first row, end row, address) of each slice: where `DoGet` answers for it."""
+    """(first row, end row, address) of each slice: the address whose `DoGet` returns it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes a call or has opened a stream, as far as the transport knows.
+    """The other end of a call or stream, as far as the transport knows.
 
     Attributes:
       peer: the connection, for messages.
-      identity: who has proved itself on it; `None` where nobody has to.
+      identity: the proven identity; `None` if no proof is required.
+      certificate: the certificate used for it, by the owner's name in TLS; empty without one.
     """
 
     peer: str = ""
     identity: Identity | None = None
+    certificate: bytes = b""
 
     def require(self, roles: frozenset[Role], doing: str) -> None:
-        """Raises `Refused` where the caller has none of these roles."""
+        """Raises `Refused` if the caller has none of these roles."""
         if self.identity is not None and not roles & self.identity.roles:
             wanted = " or ".join(sorted(roles))
-            raise Refused(f"{self.identity.name} may not {doing}: that takes the role {wanted}.", RefusalCode.FORBIDDEN)
+            raise Refused(
+                f"{self.identity.name} may not {doing}: this requires the role {wanted}.", RefusalCode.FORBIDDEN
+            )
 
     def require_self(self, name: str, incarnation: str, doing: str) -> None:
-        """Raises `Refused` where the caller speaks for another process than its own."""
+        """Raises `Refused` if the caller speaks for a process other than its own."""
         mine = self.identity
         if mine is not None and (name, incarnation) != (mine.name, mine.incarnation):
             whom = name if name != mine.name else f"another process of {name}"
@@ -182,11 +203,11 @@ class Caller:
 
 
 ANYBODY = Caller()
-"""The caller where nobody has to prove who he is: within one process, or without security."""
+"""The caller if no proof is required: within one process, or without security."""
 
 
 class Handler(Protocol):
-    """What a listener serves. Called from the transport's own threads, several at a time."""
+    """The code behind a listener. Called from the transport's own threads, several at a time."""
 
     def call(self, action: str, body: bytes, caller: Caller = ANYBODY) -> bytes:
         """Answers a control request; a `TrainbandError` raised here reaches the caller as `Refused`."""
@@ -197,20 +218,20 @@ class Handler(Protocol):
         ...
 
     def tensors(self) -> Sequence[Tensor]:
-        """The variables, for clients that only look."""
+        """Returns the variables, for read-only clients."""
         ...
 
     def read(self, name: str) -> tuple[int, NDArray[np.generic]]:
-        """The rows of one variable that this task has: (first row, values). Raises `Refused` for an unknown name."""
+        """Returns this task's rows of a variable: (first row, values). Raises `Refused` for an unknown name."""
         ...
 
 
 class Listener(Protocol):
-    """A task's open door."""
+    """A server that accepts a task's connections."""
 
     @property
     def address(self) -> str:
-        """The address as clients reach it; with port 0 asked for, the port that was given."""
+        """The address as seen by clients; if port 0 was requested, with the assigned port."""
         ...
 
     def stop(self, grace_s: float) -> None:
@@ -220,24 +241,24 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timeouts:
-    """How long to wait for what, in seconds."""
+    """Deadlines and intervals, in seconds."""
 
     connect_s: float = 10.0
-    """For a peer's first answer."""
+    """Wait for a peer's first answer."""
     resolve_s: float = 30.0
-    """For a peer's host name to become known, before this task has joined the job."""
+    """Wait for a peer's host name to be resolvable, before this task has joined the job."""
     call_s: float = 10.0
-    """For the answer to one control call."""
+    """Wait for the answer to one control call."""
     stall_s: float = 60.0
-    """For a peer that is alive to take or to give the next bytes of a stream."""
+    """Wait for a live peer to take or send the next bytes of a stream."""
     heartbeat_s: float = 1.0
-    """Between two signs of life of an idle worker."""
+    """Interval between heartbeats of an idle worker."""
     lease_s: float = 10.0
-    """Without any sign of life after which a worker counts as gone."""
+    """Time without a heartbeat after which a worker counts as gone."""
     start_s: float = 300.0
-    """For all the tasks of a job to come up and for the chief to initialise it."""
+    """Wait for all tasks of a job to start and for the chief to initialise it."""
     grace_s: float = 3.0
-    """For a task's open streams to end when it stops."""
+    """Wait for a task's open streams to end when it stops."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -264,9 +285,9 @@ class Transport(Protocol):
         ...
 
     def connect(self, address: str, timeouts: Timeouts) -> Connection:
-        """A connection to a listener. Does not wait: the first call finds out whether anybody is there."""
+        """Returns a connection to a listener without waiting: the first call finds out whether it is reachable."""
         ...
 
     def speaking_as(self, identity: Identity) -> Transport:
-        """The same way to carry bytes, for a task that is called this."""
+        """Returns this transport for a task with another identity."""
         ...

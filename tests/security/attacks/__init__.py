@@ -38,5 +38,7 @@ ATTACKS = (
     Attack("large call", "a call with a body of gigabytes", bodies.large_call),
     Attack("silence", "connections that say nothing", connections.silence),
     Attack("streams", "streams that say nothing", connections.streams),
+    Attack("greetings", "thousands of greetings and wrong proofs, which keep others out", connections.greetings),
+    Attack("port reuse", "read the variables from the port of somebody who was let in", connections.port_reuse),
     Attack("noise", "bytes that are no HTTP/2", connections.noise),
 )

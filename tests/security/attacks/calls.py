@@ -13,17 +13,17 @@ import pyarrow.flight as flight
 
 from trainband.errors import PeerError
 from trainband.version import VERSION
-from trainband.wire import handshake
-from trainband.wire.codec import encode
 from trainband.wire.flight import FlightConnection
-from trainband.wire.handshake import HelloRequest, Prove
+from trainband.wire.messages.codec import encode
+from trainband.wire.security import handshake
+from trainband.wire.security.handshake import HelloRequest, Prove
 from trainband.wire.transport import Timeouts
 
 QUICK = Timeouts(connect_s=3.0, call_s=3.0)
 EVERY_ACTION = (
-    *("join", "define", "invite", "begin", "finish", "steer", "save", "save_state", "landed", "worker_state"),
+    *("join", "define", "invite", "begin", "finish", "steer", "save", "save_state", "committed", "worker_state"),
     *("my_worker_state", "restore", "restore_state", "adopt", "heartbeat", "pause", "lease", "leave", "state"),
-    *("vacancy", "shutdown", "vote", "status"),
+    *("vacancy", "shutdown", "vote", "status", "trainband.ucx", "trainband.info"),
 )
 
 
@@ -125,14 +125,19 @@ def garbage(address: str) -> str:
     return _tried(address, [*tries, ("\x1b[2J", b""), ("x" * 10_000, b""), ("begin/" + "9" * 5000, b"")])
 
 
+def wrong_proof() -> Prove:
+    """A proof that is made up."""
+    request = HelloRequest(protocol=handshake.PROTOCOL, nonce=os.urandom(16), name="worker:0", incarnation="attacker")
+    return Prove(hello=request, nonce=os.urandom(16), stamp=0.0, cookie=os.urandom(32), proof=os.urandom(32))
+
+
 def replay(address: str) -> str:
     """Says again what an eavesdropper may have heard, and proofs that are made up."""
     client = flight.connect(f"grpc://{address}")
     achieved = []
-    request = HelloRequest(protocol=handshake.PROTOCOL, nonce=os.urandom(16), name="worker:0", incarnation="attacker")
-    prove = Prove(hello=request, nonce=os.urandom(16), stamp=0.0, cookie=os.urandom(32), proof=os.urandom(32))
+    prove = wrong_proof()
     bodies = (encode(prove), os.urandom(56), os.urandom(16) + (1).to_bytes(8, "little") + os.urandom(32))
-    for action, body in itertools.product((handshake.PROVE, handshake.DOOR, "status"), bodies):
+    for action, body in itertools.product((handshake.PROVE, handshake.INFO, "status"), bodies):
         try:
             list(client.do_action(flight.Action(action, body), flight.FlightCallOptions(timeout=3.0)))
             achieved.append(action)

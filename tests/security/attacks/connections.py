@@ -1,17 +1,22 @@
-"""Connections and streams that take room and say nothing."""
+"""Connections and streams that take room and say nothing, or that come from somebody else's address."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import socket
+import threading
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from tests.security.attacks.calls import QUICK, call
+from tests.security.attacks.calls import QUICK, call, wrong_proof
+from tests.security.attacks.relay import Relay
 from trainband.wire.flight import FlightConnection
+from trainband.wire.messages.codec import encode
+from trainband.wire.security import handshake
 
 MANY = 1500
 HELD_S = 4.0
@@ -89,3 +94,63 @@ def noise(address: str) -> str:
     achieved = call(connection, "status")
     connection.close()
     return "status" if achieved else ""
+
+
+FLOOD_S = 5.0
+
+
+def greetings(address: str) -> str:
+    """Greets and proves what is wrong, thousands of times, and then looks whether a greeting is still answered."""
+    until = time.monotonic() + FLOOD_S
+    prove = wrong_proof()
+    said = ((handshake.PROVE, encode(prove)), (handshake.HELLO, encode(prove.hello)))
+    options = flight.FlightCallOptions(timeout=3.0)
+
+    def flood() -> None:
+        while time.monotonic() < until:
+            with flight.connect(f"grpc://{address}") as client, contextlib.suppress(flight.FlightUnavailableError):
+                for action, body in said * 50:  # until it is cut off
+                    with contextlib.suppress(flight.FlightServerError):
+                        list(client.do_action(flight.Action(action, body), options))
+
+    threads = [threading.Thread(target=flood) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with flight.connect(f"grpc://{address}") as client:
+        try:
+            list(client.do_action(flight.Action(handshake.HELLO, encode(prove.hello)), options))
+        except flight.FlightError as exc:
+            return f"nobody gets in: {str(exc)[:100]}"
+    return ""
+
+
+def _former_ports(port: int) -> set[int]:
+    """From where the connections have come to a port that have ended, as any user of the machine can read."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                _, near, far, state, *_ = line.split()
+                ends = [int(end.rpartition(":")[2], 16) for end in (near, far)]
+                if state == "06" and port in ends:  # TIME_WAIT
+                    found.add(ends[0] if ends[1] == port else ends[1])
+    return found
+
+
+def port_reuse(address: str) -> str:
+    """Lists and reads from the port of somebody who has proved himself, once he has gone."""
+    options = flight.FlightCallOptions(timeout=3.0)
+    achieved: list[str] = []
+    for port in sorted(_former_ports(_reaches(address)[1]))[-8:]:
+        with (
+            contextlib.suppress(flight.FlightError, pa.ArrowException, OSError),
+            Relay(address, port) as relay,
+            flight.connect(f"grpc://{relay.address}") as client,
+        ):
+            for info in client.list_flights(options=options):
+                name = info.descriptor.path[0]
+                client.do_get(flight.Ticket(name), options).read_all()
+                achieved.append(name.decode())
+    return f"read {', '.join(sorted(set(achieved)))}" if achieved else ""

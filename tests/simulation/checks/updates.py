@@ -21,7 +21,7 @@ from tests.simulation.history import (
     Update,
     Violation,
 )
-from trainband.wire.messages import UNLIMITED
+from trainband.wire.messages.calls import UNLIMITED
 
 LOST = "acknowledged update lost"
 DENIED = "applied, and its worker was told that it is not"

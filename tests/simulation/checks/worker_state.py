@@ -25,7 +25,7 @@ def lost_worker_state(history: Sequence[Record], terms: Terms) -> Iterator[Viola
             case Promoted(at=at, shard=shard) if shard == HOLDER and (at, shard) in lost:
                 newest.clear()
             case Kept(task=task) if int(task.partition(":")[2]) not in terms.planned:
-                pass  # no later job has a place for what a guest has left
+                pass  # no later job has a place for what an elastic worker has left
             case Kept(task=task, data=data):
                 kept.setdefault(task, set()).add(data)
                 newest[task] = record

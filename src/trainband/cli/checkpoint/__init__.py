@@ -1,4 +1,4 @@
-"""`trainband checkpoint`: what is in a checkpoint directory, whether it is sound, and how to take it elsewhere."""
+"""`trainband checkpoint`: list, show, verify, compare and export checkpoints."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from trainband.cli.checkpoint.verify import verify
 
 @click.group()
 def checkpoint() -> None:
-    """List, look into, check, compare and export checkpoints.
+    """List, show, verify, compare and export checkpoints.
 
     DIR is a directory of checkpoints, or one checkpoint in it (DIR/step-000000001000). A training that writes there
-    is not disturbed. Exit code 2: what was given cannot be used.
+    is not disturbed. Exit code 2: the input cannot be used.
     """
 
 

@@ -1,4 +1,4 @@
-"""What the commands about checkpoints share: which one is meant, and how things are shown."""
+"""Shared by the checkpoint commands: choosing a checkpoint, and formatting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from trainband.errors import CheckpointError, YourError
 from trainband.runtime.formatting import printable, printable_json
 
 directory_argument = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-step_option = click.option("--step", type=click.IntRange(min=0), help="Of this global step.  [default: the newest]")
+step_option = click.option(
+    "--step", type=click.IntRange(min=0), help="The global step of the checkpoint.  [default: newest]"
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
 
 
@@ -27,12 +29,12 @@ def home_of(directory: Path) -> CheckpointDirectory:
 
 
 def is_one(path: Path) -> bool:
-    """Whether a path is that of one checkpoint, rather than of a directory of them."""
+    """Whether a path is one checkpoint, not a directory of them."""
     return path.is_dir() and ((path / MANIFEST_FILE).exists() or path.name.lstrip(".").startswith("step-"))
 
 
 def path_of(directory: Path, step: int | None) -> Path:
-    """Where the checkpoint of a step is, or the newest, damaged or not."""
+    """The path of the checkpoint of a step, or of the newest, damaged or not."""
     if is_one(directory):
         if step is not None:
             raise YourError(f"{directory} is one checkpoint; --step is for a directory of several.")
@@ -54,7 +56,7 @@ def open_checkpoint(directory: Path, step: int | None) -> Checkpoint:
     """The checkpoint of a step, or the newest that is not damaged.
 
     Raises:
-      YourError, CheckpointError: there is none.
+      YourError, CheckpointError: there is no such checkpoint.
     """
     path = path_of(directory, step)
     if step is not None or path == directory:
@@ -71,7 +73,7 @@ def print_json(value: Any) -> None:
 
 
 def plain_table(*left: str, title: str | None = None, right: str = "") -> Table:
-    """A table that stays readable on a terminal of 80 columns: no lines, and only the longest texts fold."""
+    """A table that is readable on a terminal of 80 columns: no lines, and only the longest texts fold."""
     table = Table(
         title=title, title_justify="left", title_style="bold", box=None, header_style="dim", padding=(0, 2, 0, 0)
     )
@@ -95,7 +97,7 @@ def local_time(seconds: float) -> str:
 
 
 def age_of(seconds: float) -> str:
-    """How long ago, in one unit: a column has no room for two."""
+    """An age in one unit: a column has no room for two."""
     whole = max(0, round(seconds))
     for unit, length, below in (("s", 1, 60), ("min", 60, 3600), ("h", 3600, 48 * 3600)):
         if whole < below:

@@ -1,4 +1,4 @@
-"""`trainband checkpoint diff`: how far two checkpoints differ."""
+"""`trainband checkpoint diff`: compares two checkpoints."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from trainband.checkpoint.compare import Change, compare
 from trainband.cli.checkpoint.common import counted, open_checkpoint, plain_table, type_of
 from trainband.cli.terminal import console_for_people
 
-# Not the docstring, because click's mark \b for lines to leave as they are cannot stand in a raw one.
+# Not the docstring: click's \b, which keeps line breaks, does not work in a raw docstring.
 _DIFF_HELP = """Compare the tensors of two checkpoints, the most changed first.
 
 Exit code 0 if they are the same, 1 if they differ, 2 if they cannot be read. Without a tolerance, the same means
-to the bit; with one, that |a - b| <= atol + rtol * |b| everywhere, NaN being the same as NaN. The relative change
-is the L2 norm of the difference, divided by that of A.
+bit for bit; with one, |a - b| <= atol + rtol * |b| everywhere, with NaN equal to NaN. The relative change is the L2
+norm of the difference, divided by that of A.
 
 \b
     trainband checkpoint diff DIR/step-000000000100 DIR/step-000000000200
@@ -26,9 +26,9 @@ is the L2 norm of the difference, divided by that of A.
 """
 
 
-@click.command(help=_DIFF_HELP, short_help="How far the tensors of two checkpoints differ.")
+@click.command(help=_DIFF_HELP, short_help="Compare the tensors of two checkpoints.")
 @click.argument("paths", metavar="A B", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--steps", type=click.IntRange(min=0), nargs=2, metavar="N M", help="Of these global steps in one DIR.")
+@click.option("--steps", type=click.IntRange(min=0), nargs=2, metavar="N M", help="Two global steps in one DIR.")
 @click.option("--params-only", is_flag=True, help="Only params and model state.")
 @click.option("--rtol", type=click.FloatRange(min=0), default=0.0, help="Relative tolerance, for every element.")
 @click.option("--atol", type=click.FloatRange(min=0), default=0.0, help="Absolute tolerance, for every element.")
@@ -52,7 +52,7 @@ def _show_changes(first: Checkpoint, second: Checkpoint, changes: Sequence[Chang
         console.print(f"{letter}: {one.path} (global step {one.global_step:,})", soft_wrap=True)
     apart = [change for change in changes if not change.comparable]
     if apart:
-        table = plain_table("tensor", title="only in one, or of another shape or dtype")
+        table = plain_table("tensor", title="only in one, or with another shape or dtype")
         table.add_column("A", overflow="fold")
         table.add_column("B", overflow="fold")
         for change in apart:
@@ -75,14 +75,14 @@ def _show_changes(first: Checkpoint, second: Checkpoint, changes: Sequence[Chang
             table.add_row(change.tensor, type_of(change.first or change.second), *numbers, word, style=style)
         console.print(table)
     if changes and identical == len(changes):
-        console.print(f"identical to the bit: {counted(identical, 'tensor')}")
+        console.print(f"bit-identical: {counted(identical, 'tensor')}")
         return
     within = sum(change.same and not change.identical for change in together)
     counts = [
         (len(together) - identical - within, "different"),
         (len(apart), "cannot be compared"),
         (within, "within the tolerance"),
-        (identical, "identical to the bit"),
+        (identical, "bit-identical"),
     ]
     console.print(
         f"{counted(len(changes), 'tensor')}: " + ", ".join(f"{count:,} {word}" for count, word in counts if count)

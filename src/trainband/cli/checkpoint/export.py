@@ -1,4 +1,4 @@
-"""`trainband checkpoint export`: for other programs."""
+"""`trainband checkpoint export`: a checkpoint for other programs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,11 @@ import click
 
 from trainband.checkpoint.export import FORMATS
 from trainband.checkpoint.export import export as export_to
-from trainband.cli.checkpoint.common import (
-    counted,
-    directory_argument,
-    open_checkpoint,
-    step_option,
-)
+from trainband.cli.checkpoint.common import counted, directory_argument, open_checkpoint, step_option
 from trainband.cli.terminal import console_for_people
 from trainband.runtime.formatting import size
 
-# Not the docstring, because click's mark \b for lines to leave as they are cannot stand in a raw one.
+# Not the docstring: click's \b, which keeps line breaks, does not work in a raw docstring.
 _EXPORT_HELP = """Write a checkpoint's model to OUT for other programs.
 
 \b
@@ -30,11 +25,11 @@ orbax        a directory for orbax.checkpoint; a tree of dicts, {"params":
              ..., "model_state": ..., "optimizer": ..., "step": ...}.
              Needs trainband[orbax].
 
-What belongs to single workers, such as their random keys, stays behind. OUT appears whole or not at all.
+State of single workers, such as random keys, is left out. OUT appears whole or not at all.
 """
 
 
-@click.command(help=_EXPORT_HELP, short_help="To safetensors, Orbax or NumPy.")
+@click.command(help=_EXPORT_HELP, short_help="Export to safetensors, Orbax or NumPy.")
 @directory_argument
 @step_option
 @click.option("--to", required=True, type=click.Choice(FORMATS), help="The format.")
@@ -42,15 +37,15 @@ What belongs to single workers, such as their random keys, stays behind. OUT app
 @click.option(
     "--optimizer/--params-only",
     default=True,
-    help="With the optimizer state, or only params and model state.  [default: with]",
+    help="With the optimizer state, or only params and model state.  [default: with it]",
 )
-@click.option("--force", is_flag=True, help="Replace OUT if it is there.")
+@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 def export(directory: Path, step: int | None, to: str, out: Path, optimizer: bool, force: bool) -> None:
     """The command; `_EXPORT_HELP` is its documentation."""
     one = open_checkpoint(directory, step)
     if to == "orbax":
-        # Orbax starts JAX, which would take the machine's accelerators, most of a GPU's memory and a TPU altogether,
-        # from the training that runs there; what is exported comes from the disk and needs none.
+        # Orbax starts JAX, which would take accelerators (most of a GPU's memory, all of a TPU) from a training on
+        # this machine; the export reads from disk and needs none.
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
     done = export_to(one, out, to, optimizer=optimizer, force=force)
     console = console_for_people()

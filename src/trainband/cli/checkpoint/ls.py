@@ -1,4 +1,4 @@
-"""`trainband checkpoint ls`: the checkpoints in a directory, and who writes there."""
+"""`trainband checkpoint ls`: lists the checkpoints in a directory, and the job that writes there."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from trainband.errors import CheckpointError, DamagedCheckpoint, YourError
 from trainband.runtime.formatting import printable, size
 from trainband.runtime.regular_files import UnusableFile, read_regular
 
-# Not the docstring, because click's mark \b for lines to leave as they are cannot stand in a raw one.
-_LS_HELP = """List the checkpoints in DIR: when, how large, with what metrics; which is the best; who writes there.
+# Not the docstring: click's \b, which keeps line breaks, does not work in a raw docstring.
+_LS_HELP = """List the checkpoints in DIR: time, size and metrics, the best one, and the job that writes there.
 
-Exit code 1 if one is damaged, which is found out here without reading its tensors (see verify).
+Exit code 1 if one is damaged; tensors are not read (see verify).
 
 \b
 --json: directory, lock (null, or owner, host, pid, acquired_at,
@@ -42,7 +42,7 @@ files, strategy, metrics, complete, best. Times are seconds since 1970.
 
 
 class LockInfo(msgspec.Struct, frozen=True):
-    """Who writes into a directory; times in seconds since 1970, `None` where the lock file does not say."""
+    """The job that writes into a directory; times in seconds since 1970, `None` if not in the lock file."""
 
     owner: str | None
     host: str | None
@@ -53,7 +53,7 @@ class LockInfo(msgspec.Struct, frozen=True):
 
 
 class BestInfo(msgspec.Struct, frozen=True):
-    """Which checkpoint was marked as the best, and by what."""
+    """The checkpoint that is marked as the best, and its metric."""
 
     step: int
     metric: str
@@ -61,7 +61,7 @@ class BestInfo(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """One checkpoint of a directory; of a damaged one, only what can be known."""
+    """One checkpoint of a directory; if damaged, only what is known."""
 
     step: int
     path: str
@@ -84,7 +84,7 @@ class Listing(msgspec.Struct, frozen=True):
     checkpoints: tuple[Listed, ...]
 
 
-@click.command(help=_LS_HELP, short_help="The checkpoints in a directory, and who writes there.")
+@click.command(help=_LS_HELP, short_help="List the checkpoints in a directory, and the job that writes there.")
 @directory_argument
 @json_option
 def ls(directory: Path, as_json: bool) -> None:
@@ -99,14 +99,14 @@ def ls(directory: Path, as_json: bool) -> None:
 
 
 def list_directory(directory: Path) -> Listing:
-    """What is in a checkpoint directory.
+    """Lists a checkpoint directory.
 
     Raises:
-      YourError: it is not one.
+      YourError: it is not a directory of checkpoints.
       CheckpointError: the file system refuses.
     """
     if is_one(directory):
-        raise YourError(f"{directory} is one checkpoint; list {directory.parent}, or look into it with show.")
+        raise YourError(f"{directory} is one checkpoint; list {directory.parent}, or use show.")
     home = home_of(directory)
     mark = home.best
     best = None if mark is None else BestInfo(*mark)
@@ -117,7 +117,7 @@ def list_directory(directory: Path) -> Listing:
             manifest = Checkpoint.open(path).manifest
         except CheckpointError as exc:
             if not path.exists():
-                continue  # removed since we looked
+                continue  # removed since it was listed
             if not isinstance(exc, DamagedCheckpoint):
                 raise
             listed.append(Listed(step, str(path), str(exc)))
@@ -140,7 +140,7 @@ def list_directory(directory: Path) -> Listing:
 
 
 def _lock_of(directory: Path) -> LockInfo | None:
-    """Who holds the lock, by its file alone: nothing is written, so its age is by this machine's clock."""
+    """The holder of the lock, from its file alone: nothing is written, so its age is by this machine's clock."""
     path = directory / LOCK_FILE
     try:
         data, renewed_at = read_regular(path, MOST_LOCK_BYTES), path.stat().st_mtime
@@ -202,6 +202,6 @@ def _show_lock(lock: LockInfo, console: Console) -> None:
     since = "" if lock.acquired_at is None else f" since {local_time(lock.acquired_at)}"
     renewed = f"renewed {age_of(time.time() - lock.renewed_at)} ago"
     if lock.expired:
-        console.print(f"left locked by {who}{where}, last {renewed}: the next training takes it over", style="yellow")
+        console.print(f"left locked by {who}{where}, last {renewed}; the next training takes it over", style="yellow")
     else:
         console.print(f"in use by {who}{where}{since}, {renewed}", style="green")

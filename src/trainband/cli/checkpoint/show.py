@@ -1,4 +1,4 @@
-"""`trainband checkpoint show`: what one checkpoint holds."""
+"""`trainband checkpoint show`: shows the contents of one checkpoint."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ GROUPS = {
     "workers": "the workers' own",
 }
 
-# Not the docstring, because click's mark \b for lines to leave as they are cannot stand in a raw one.
-_SHOW_HELP = """Show what one checkpoint holds: global step, workers, files, and every tensor.
+# Not the docstring: click's \b, which keeps line breaks, does not work in a raw docstring.
+_SHOW_HELP = """Show the contents of one checkpoint: global step, workers, files, and every tensor.
 
 \b
 --json: path, step, created_at (seconds since 1970), trainband, strategy,
@@ -50,17 +50,17 @@ name; files: each with file, ps, version, nbytes; tensors: each with name,
 dtype, shape, nbytes, places: each with file, ps, start, stop (its rows).
 
 \b
---values NAME --json: name, dtype, shape, min, max, mean (each null where
-there is none), nan and infinite (how many). min, max and mean are of the
-finite values; of complex ones min and max are of their magnitudes, and
+--values NAME --json: name, dtype, shape, min, max, mean (each null if
+undefined), and the counts nan and infinite. min, max and mean are of the
+finite values; of complex ones, min and max are of the magnitudes, and
 mean is null.
 """
 
 
-@click.command(help=_SHOW_HELP, short_help="What one checkpoint holds; the values of a tensor.")
+@click.command(help=_SHOW_HELP, short_help="Show one checkpoint, or the values of a tensor.")
 @directory_argument
 @step_option
-@click.option("--values", "tensor", metavar="NAME", help="The values of one tensor instead, such as params/w.")
+@click.option("--values", "tensor", metavar="NAME", help="Show the values of one tensor instead, such as params/w.")
 @json_option
 def show(directory: Path, step: int | None, tensor: str | None, as_json: bool) -> None:
     """The command; `_SHOW_HELP` is its documentation."""
@@ -177,7 +177,7 @@ def _tensor_table(manifest: Manifest, title: str, pieces: Sequence[Piece]) -> Ta
 
 
 def _where(manifest: Manifest, tensor: str) -> str:
-    """The ps that hold a tensor's rows, as `trainband status` names them; the file where it is the workers' own."""
+    """The ps that hold a tensor's rows, as in `trainband status`; the file if it is the workers' own."""
     places = []
     for part, stored in manifest.places[tensor]:
         rows = "" if stored.piece.whole else f"[{stored.piece.start}:{stored.piece.stop}]"
@@ -191,7 +191,7 @@ def _ps(manifest: Manifest, part: Part) -> int | None:
 
 
 def _worker(task: str, steps: int, position: str) -> dict[str, Any]:
-    """What a worker's entry says, with as much of its position taken apart as is JSON."""
+    """A worker's entry; those parts of its position that are JSON are decoded."""
     where = _from_json(position)
     if not (isinstance(where, dict) and {"training", "position"} <= where.keys()):
         return {"task": task, "steps": steps, "training": None, "position": where}
@@ -199,7 +199,7 @@ def _worker(task: str, steps: int, position: str) -> dict[str, Any]:
 
 
 def _from_json(text: Any) -> Any:
-    """What a text means if it is JSON, else the text; `None` if it is empty."""
+    """The value of a text if it is JSON, else the text; `None` if it is empty."""
     try:
         value = json.loads(text) if text else None
         msgspec.json.encode(value)

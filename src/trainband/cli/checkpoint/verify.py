@@ -1,4 +1,4 @@
-"""`trainband checkpoint verify`: every byte against its checksum."""
+"""`trainband checkpoint verify`: compares every byte with its checksum."""
 
 from __future__ import annotations
 
@@ -11,13 +11,7 @@ from rich.padding import Padding
 
 from trainband.checkpoint import Checkpoint, Part, PartReader, Stored
 from trainband.checkpoint.manifest import MANIFEST_FILE, read_manifest
-from trainband.cli.checkpoint.common import (
-    directory_argument,
-    home_of,
-    is_one,
-    path_of,
-    step_option,
-)
+from trainband.cli.checkpoint.common import directory_argument, home_of, is_one, path_of, step_option
 from trainband.cli.terminal import console_for_people
 from trainband.errors import DamagedCheckpoint, YourError
 from trainband.runtime.formatting import size
@@ -26,11 +20,11 @@ from trainband.runtime.formatting import size
 @click.command(short_help="Compare every byte with its checksums.")
 @directory_argument
 @step_option
-@click.option("--all", "every", is_flag=True, help="Every checkpoint in DIR.")
+@click.option("--all", "every", is_flag=True, help="Verify every checkpoint in DIR.")
 def verify(directory: Path, step: int | None, every: bool) -> None:
     """Read every byte of a checkpoint and compare it with its checksums; exit code 1 if something is wrong."""
     if every and (step is not None or is_one(directory)):
-        raise YourError("--all is for all of a directory: give no --step, and not the path of one checkpoint.")
+        raise YourError("--all verifies a whole directory: leave --step out, and give a directory of checkpoints.")
     paths = [path_of(directory, step)]
     if every:
         home = home_of(directory)
@@ -45,14 +39,14 @@ def verify(directory: Path, step: int | None, every: bool) -> None:
 
 
 def _verified(path: Path, console: Console) -> bool:
-    """Reads one checkpoint and says of each file whether it is sound; whether all are."""
+    """Reads one checkpoint and prints whether each file is sound; returns whether all are."""
     console.print(str(path), style="bold", soft_wrap=True)
     damage: DamagedCheckpoint | None = None
     try:
         manifest = Checkpoint.open(path).manifest
     except DamagedCheckpoint as exc:
         damage = exc
-        try:  # one file that is missing says nothing of the others
+        try:  # one missing file does not mean that the others are damaged
             manifest = read_manifest(path / MANIFEST_FILE)
         except (OSError, DamagedCheckpoint):
             console.print(Padding(str(damage), (0, 0, 0, 4)), style="red")

@@ -1,6 +1,6 @@
-"""`trainband doctor`: what this machine has, and what trainband would use of it.
+"""`trainband doctor`: shows what this machine has, and what trainband would use.
 
-`finding.py` is what all others give, `report.py` shows it. Each other file looks at one part of the machine.
+`finding.py` defines a finding, `report.py` prints findings. Each other file examines one part of the machine.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from trainband.cli.doctor.report import show
 from trainband.cli.doctor.ucx_library import ucx_library
 from trainband.cli.terminal import console_for_people
 from trainband.cluster.address import Address
-from trainband.cluster.carrier import Carrier
-from trainband.cluster.resolvers.transport import resolve_carrier
+from trainband.cluster.resolvers.transport import resolve_transport
+from trainband.cluster.transport_choice import TransportChoice
 from trainband.errors import ClusterError
 from trainband.runtime.formatting import printable_json
 
@@ -42,9 +42,9 @@ TIMEOUT_S = 20.0
 )
 @click.pass_context
 def doctor(ctx: click.Context, addresses: tuple[str, ...], as_object: bool, timeout_s: float) -> None:
-    """Shows what this machine has, what trainband would use of it, and who answers at each HOST:PORT.
+    """Shows what this machine has, what trainband would use, and which task answers at each HOST:PORT.
 
-    Exits with 1 if something was found that would stop a job. Optional things that are missing do not count.
+    Exit code 1 if a problem would stop a job; missing optional things do not count.
     """
     for address in addresses:
         Address.parse(address, "HOST:PORT")
@@ -57,17 +57,19 @@ def doctor(ctx: click.Context, addresses: tuple[str, ...], as_object: bool, time
 
 
 def examine(addresses: Sequence[str], timeout_s: float) -> list[Section]:
-    """Looks at everything, at what takes long all at once.
+    """Examines everything; slow checks run concurrently.
 
     Args:
-      addresses: `host:port`, of whoever is to answer.
-      timeout_s: how long each of them, JAX and UCX may take, in seconds.
+      addresses: of ps to ask, `host:port`.
+      timeout_s: the longest that JAX, UCX and each address may take, in seconds.
     """
     rdma = rdma_ports()
     secure = security()
     with ThreadPoolExecutor(max(1, len(addresses)) + 2, thread_name_prefix="trainband-doctor") as pool:
         computing = pool.submit(accelerators, timeout_s)
-        talking = pool.submit(ucx_library, timeout_s, has_rdma=bool(rdma), is_wanted=_carrier() is Carrier.UCX)
+        talking = pool.submit(
+            ucx_library, timeout_s, has_rdma=bool(rdma), is_wanted=_transport() is TransportChoice.UCX
+        )
         asked = [pool.submit(peer, address, timeout_s) for address in addresses if not secure.stops_jobs]
         sections = [
             Section("Machine", [*machine(), clock(), *limits(bool(rdma))]),
@@ -76,14 +78,14 @@ def examine(addresses: Sequence[str], timeout_s: float) -> list[Section]:
             Section("Transports", [*shared_memory(), *talking.result()]),
         ]
         if addresses:
-            unasked = [missing(address, "not asked, for want of credentials: see below") for address in addresses]
+            unasked = [missing(address, "not asked: no usable credentials, see below") for address in addresses]
             sections.append(Section("Peers", [one.result() for one in asked] or unasked))
     return [*sections, Section("trainband would use", [*transport(talking.result()[0]), secure])]
 
 
-def _carrier() -> Carrier:
-    """The transport that is asked for; `auto` where what is asked for is none, which `transport` says."""
+def _transport() -> TransportChoice:
+    """The requested transport; `auto` if the setting is invalid, which `transport` reports."""
     try:
-        return resolve_carrier()
+        return resolve_transport()
     except ClusterError:
-        return Carrier.AUTO
+        return TransportChoice.AUTO

@@ -1,4 +1,4 @@
-"""GPUs as their driver shows them, and the devices that JAX sees."""
+"""The GPUs that the driver reports, and the devices that JAX sees."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ print("\\n" + json.dumps([jax.__version__, jaxlib.__version__, devices]))
 _QUERY = ("--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
 
 
-def nvidia(timeout_s: float, root: Path = Path("/")) -> Finding:
-    """The GPUs that the driver has, and how many this process may use."""
-    driver = root / "proc/driver/nvidia"
+def nvidia(timeout_s: float) -> Finding:
+    """The GPUs that the driver reports, and how many this process may use."""
+    driver = Path("/proc/driver/nvidia")
     models = [
         line.partition(":")[2].strip()
         for path in sorted(driver.glob("gpus/*/information"))
@@ -32,26 +32,28 @@ def nvidia(timeout_s: float, root: Path = Path("/")) -> Finding:
     asked = ask([program, *_QUERY], timeout_s) if program else Answer(127)
     if asked.code is None:
         return problem(
-            "NVIDIA GPUs", f"nvidia-smi gave no answer in {timeout_s:g} s", "See what dmesg says of the driver (NVRM)."
+            "NVIDIA GPUs",
+            f"nvidia-smi gave no answer in {timeout_s:g} s",
+            "Check dmesg for the driver's messages (NVRM).",
         )
     if asked.code == 0 and asked.output.strip():
         models = [line.strip() for line in asked.output.strip().splitlines()]
     if not models and not driver.exists():
         return info("NVIDIA GPUs", "none", models=[], usable=0)
-    usable = count_gpus(root=root)
+    usable = count_gpus()
     text = counted(models) + (f"; this process may use {usable}" if usable != len(models) else "")
     return ok("NVIDIA GPUs", text, models=models, usable=usable)
 
 
 def jax(timeout_s: float) -> list[Finding]:
-    """Its version and its devices, from another process, which a driver that is stuck may keep."""
-    # Without this, JAX would take most of the memory of every GPU, perhaps from a job that runs.
+    """JAX's version and devices, from another process, because a stuck driver may hang it."""
+    # Otherwise JAX would take most of the memory of every GPU, perhaps from a running job.
     answer = ask_python(_JAX, timeout_s, {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
     if answer.code is None:
         advice = "Try again with JAX_PLATFORMS=cpu: if JAX answers then, an accelerator or its driver hangs."
         return [problem("JAX", f"no answer in {timeout_s:g} s", advice, stops_jobs=True)]
     if answer.code:
-        advice = "Run `python -c 'import jax; print(jax.devices())'` to see all of it."
+        advice = "Run `python -c 'import jax; print(jax.devices())'` to see the whole error."
         return [problem("JAX", f"does not start: {answer.last_error}", advice, stops_jobs=True)]
     version, jaxlib, devices = json.loads(answer.output.strip().splitlines()[-1])
     names = [kind if platform == kind else f"{kind} ({platform})" for platform, kind in devices]
@@ -62,7 +64,7 @@ def jax(timeout_s: float) -> list[Finding]:
 
 
 def accelerators(timeout_s: float) -> list[Finding]:
-    """All of it, and whether the two agree."""
+    """GPUs and JAX's devices, and whether they agree."""
     gpus, found = nvidia(timeout_s), jax(timeout_s)
     platforms = found[-1].facts.get("platforms", [])
     if gpus.facts.get("usable") and platforms and not {"gpu", "cuda"} & set(platforms):

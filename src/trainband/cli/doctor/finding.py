@@ -1,4 +1,4 @@
-"""What `trainband doctor` finds: one line each, in sections."""
+"""The findings of `trainband doctor`: one line each, in sections."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 
 
 class Mark(StrEnum):
-    """How a finding is to be taken."""
+    """The kind of a finding."""
 
     OK = "ok"
     INFO = "info"
     """Neither good nor bad."""
     MISSING = "missing"
-    """An optional thing that is not here, or cannot be told."""
+    """An optional thing that is missing or unknown."""
     PROBLEM = "problem"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-      name: of the thing.
-      mark: how it is.
-      text: what was found, for people.
-      advice: what to do about it; empty where there is nothing to do.
+      name: of the thing that was checked.
+      mark: its state.
+      text: the result, for people.
+      advice: what to do about it; empty if there is nothing to do.
       stops_jobs: whether a job cannot run because of it.
-      facts: the same for programs.
+      facts: the result, for programs.
     """
 
     name: str
@@ -49,32 +49,32 @@ class Section:
 
 
 def ok(name: str, text: str, /, **facts: Any) -> Finding:
-    """Something that is as it should be."""
+    """A thing that works."""
     return Finding(name=name, mark=Mark.OK, text=text, facts=facts)
 
 
 def info(name: str, text: str, /, **facts: Any) -> Finding:
-    """Something that is good to know."""
+    """A neutral fact."""
     return Finding(name=name, mark=Mark.INFO, text=text, facts=facts)
 
 
 def missing(name: str, text: str, advice: str = "", /, **facts: Any) -> Finding:
-    """Something optional that is not here."""
+    """An optional thing that is missing."""
     return Finding(name=name, mark=Mark.MISSING, text=text, advice=advice, facts=facts)
 
 
 def problem(name: str, text: str, advice: str, /, *, stops_jobs: bool = False, **facts: Any) -> Finding:
-    """Something that does not work."""
+    """A thing that does not work."""
     return Finding(name=name, mark=Mark.PROBLEM, text=text, advice=advice, stops_jobs=stops_jobs, facts=facts)
 
 
 def stopping(sections: Sequence[Section]) -> list[Finding]:
-    """The findings because of which a job cannot run."""
+    """The findings that stop a job."""
     return [finding for section in sections for finding in section.findings if finding.stops_jobs]
 
 
 def as_json(sections: Sequence[Section]) -> dict[str, Any]:
-    """One object for programs; the findings stand under their section's title in lower case."""
+    """One object for programs; the findings are under their section's title in lower case."""
     return {
         "ok": not stopping(sections),
         "sections": {

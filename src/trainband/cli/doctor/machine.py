@@ -1,4 +1,4 @@
-"""The machine and what it gives to a process: memory, descriptors, ports, a clock."""
+"""The machine and a process's limits on it: memory, descriptors, ports, the clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainband.cli.doctor.finding import Finding, info, missing, ok, problem
 from trainband.runtime.formatting import size
 from trainband.runtime.limits import BASE_DESCRIPTORS, DESCRIPTORS_PER_PEER
 from trainband.version import VERSION
-from trainband.wire.local import is_supported
+from trainband.wire.shared_memory.stream import is_supported
 from trainband.wire.ucx.context import SMALL_MEMLOCK
 
 FEW_PEERS = 16
@@ -44,16 +44,16 @@ def _distribution() -> str:
         return platform.platform(terse=True)
 
 
-def _memory(root: Path = Path("/")) -> Finding:
+def _memory() -> Finding:
     try:
-        lines = (root / "proc/meminfo").read_text().splitlines()
+        lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return missing("memory", "unknown")
     kilobytes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
     total, available = kilobytes["MemTotal"] << 10, kilobytes.get("MemAvailable", 0) << 10
     limit = total
     with contextlib.suppress(OSError, ValueError):  # without cgroups, or "max"
-        limit = int((root / "sys/fs/cgroup/memory.max").read_text())
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
     text = f"{size(total)}, {size(available)} available"
     if limit < total:
         text += f"; this container may use {size(limit)}"
@@ -67,7 +67,7 @@ def limits(has_rdma: bool) -> list[Finding]:
 
 
 def locked_memory(soft: int, hard: int, *, has_rdma: bool) -> Finding:
-    """How much memory a process may lock, which RDMA does with all buffers that it sends from.
+    """How much memory a process may lock; RDMA locks every send buffer.
 
     Args:
       soft: bytes; -1 for no limit.
@@ -98,25 +98,25 @@ def _descriptors(soft: int, hard: int) -> Finding:
 
 
 def shared_memory() -> list[Finding]:
-    """Whether streams within this machine can take the way that needs no network."""
+    """Whether streams within this machine can use shared memory."""
     name = "shared memory"
     if not is_supported():
-        return [missing(name, "only Linux has what it needs; tasks of one machine use the loopback network")]
+        return [missing(name, "needs Linux; tasks on one machine use the loopback network")]
     try:
         _send_segment()
     except OSError as exc:
-        advice = "See whether a sandbox forbids memfd_create or Unix sockets; TRAINBAND_TRANSPORT=flight does without."
+        advice = "Check whether a sandbox forbids memfd_create or Unix sockets; TRAINBAND_TRANSPORT=flight avoids both."
         return [problem(name, f"does not work: {exc.strerror or exc}", advice, stops_jobs=True)]
     found = [ok(name, "works between tasks of one machine")]
     with contextlib.suppress(OSError):
         volume = os.statvfs("/dev/shm")
         room = volume.f_frsize * volume.f_blocks
-        found.append(info("/dev/shm", f"{size(room)}; trainband does not use it, UCX may", size=room))
+        found.append(info("/dev/shm", f"{size(room)}; trainband does not use it, but UCX may", size=room))
     return found
 
 
 def _send_segment() -> None:
-    """Sends memory without a name through a socket in the abstract namespace, as tasks do."""
+    """Sends anonymous memory through a socket in the abstract namespace, as tasks do."""
     with contextlib.ExitStack() as stack:
         listener, sender = (stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2))
         listener.bind(f"\0trainband-doctor-{secrets.token_hex(8)}")
@@ -141,7 +141,7 @@ def ports() -> list[Finding]:
                 socket.create_connection(("127.0.0.1", server.getsockname()[1]), timeout=1.0).close()
             found.append(ok(name, f"a port of {host} opens and answers"))
         except OSError as exc:
-            advice = "See whether a sandbox or a firewall of this machine forbids it; a ps needs one."
+            advice = "Check whether a sandbox or a firewall of this machine forbids it; a ps needs a port."
             found.append(
                 problem(name, f"no port of {host} opens and answers: {exc.strerror or exc}", advice, stops_jobs=True)
             )
@@ -149,7 +149,7 @@ def ports() -> list[Finding]:
 
 
 class _TimeX(ctypes.Structure):
-    """`struct timex` of Linux, with room for what follows these fields."""
+    """Linux's `struct timex`, with room for its further fields."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -167,7 +167,7 @@ _UNSYNCHRONISED = 0x40
 
 
 def clock() -> Finding:
-    """Whether something keeps this machine's clock right. Source: adjtimex(2)."""
+    """Whether this machine's clock is synchronised. Source: adjtimex(2)."""
     try:
         state = _TimeX()
         if ctypes.CDLL(None).adjtimex(ctypes.byref(state)) < 0:
@@ -176,5 +176,5 @@ def clock() -> Finding:
         return missing("clock", "unknown whether it is synchronised")
     if state.status & _UNSYNCHRONISED and not Path("/run/systemd/timesync/synchronized").exists():
         advice = "Run chrony or systemd-timesyncd: certificates and the times in logs rely on the clock."
-        return missing("clock", "nothing synchronises it", advice, synchronised=False)
+        return missing("clock", "not synchronised", advice, synchronised=False)
     return ok("clock", f"synchronised, to within {state.most_error_us / 1000:,.0f} ms", synchronised=True)

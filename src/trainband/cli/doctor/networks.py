@@ -43,7 +43,7 @@ def devices(root: Path = _ROOT) -> list[Finding]:
 
 
 def _addresses(device: str, root: Path) -> list[str]:
-    """The first IPv4 address, and those of IPv6 that are not of the link alone."""
+    """The first IPv4 address, and the IPv6 addresses that are not link-local."""
     found = []
     with contextlib.suppress(OSError, ImportError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         import fcntl
@@ -59,7 +59,7 @@ def _addresses(device: str, root: Path) -> list[str]:
 
 
 def rdma_ports(root: Path = _ROOT) -> list[Finding]:
-    """The ports of InfiniBand and RoCE adapters; empty where there are none.
+    """The ports of InfiniBand and RoCE adapters.
 
     Args:
       root: the directory where `sys` is.
@@ -74,13 +74,13 @@ def rdma_ports(root: Path = _ROOT) -> list[Finding]:
         if state == "ACTIVE":
             found.append(ok(name, text, state=state, link_layer=layer, rate=speed))
         else:
-            advice = "Check the cable and the switch; InfiniBand also needs a subnet manager. TCP is used meanwhile."
+            advice = "Check the cable and the switch; InfiniBand also needs a subnet manager. Meanwhile, TCP is used."
             found.append(problem(name, text, advice, state=state, link_layer=layer, rate=speed))
     return found
 
 
 def _read(path: Path) -> str:
-    """The text of a file of the kernel's; empty where it has none: some give an error instead."""
+    """The text of a kernel file; empty if reading it fails, as it does for some."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:

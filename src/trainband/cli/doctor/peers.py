@@ -1,4 +1,4 @@
-"""Who answers at an address."""
+"""Which task answers at an address."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from trainband.errors import (
     AuthenticationError,
     ClusterError,
     DeadlineExceeded,
+    NoTaskListens,
     PeerError,
     ProtocolError,
     UnknownHost,
     Unreachable,
 )
+from trainband.job.statistics import PsStatus
 from trainband.monitor.question import call, explained
-from trainband.ps.statistics import PsStatus
-from trainband.wire.codec import decode
+from trainband.wire.messages.codec import decode
 from trainband.wire.network import Network
 from trainband.wire.transport import Timeouts
 
 
 def peer(address: str, timeout_s: float) -> Finding:
-    """Asks whoever listens at an address for its status.
+    """Asks the ps at an address for its status.
 
     Raises:
-      ClusterError: the address is none.
+      ClusterError: the address is malformed.
     """
     Address.parse(address, "HOST:PORT")
     deadline = time.monotonic() + timeout_s
@@ -39,8 +40,8 @@ def peer(address: str, timeout_s: float) -> Finding:
     try:
         network = Network(credentials=credentials_for(address))
         connection = network.connect(address, Timeouts(connect_s=timeout_s, call_s=timeout_s))
-    except ClusterError as exc:  # a machine may have the certificates of its tasks alone
-        return missing(address, "not asked, for want of credentials or a transport", str(exc))
+    except ClusterError as exc:  # a machine may have only the certificates of its tasks
+        return missing(address, "not asked: no usable credentials or transport", str(exc))
     try:
         status = decode(call(connection, "status", timeout_s, check), PsStatus, address)
         began = time.monotonic()
@@ -62,21 +63,24 @@ def peer(address: str, timeout_s: float) -> Finding:
 
 
 def unanswered(address: str, exc: PeerError, timeout_s: float) -> Finding:
-    """What an error of the question means."""
+    """The finding for a failed question."""
     match exc:
         case UnknownHost():
-            text, advice = "the host name cannot be resolved", "Check its spelling, and that this machine looks it up."
+            text, advice = "the host name cannot be resolved", "Check its spelling and this machine's name resolution."
+        case NoTaskListens():
+            text = "something that is not a trainband task listens there"
+            advice = "Give the address of a ps, and check which program has the port (`ss -ltnp` on that machine)."
         case Unreachable():
-            text = "nobody listens there"
-            advice = "Start the ps first (workers listen on nothing), and see whether a firewall refuses the port."
+            text = "nothing listens there"
+            advice = "Start the ps first (workers do not listen), and check whether a firewall refuses the port."
         case DeadlineExceeded():
             text = f"no answer in {timeout_s:g} s"
-            advice = "See whether that task is stopped, or a firewall drops what is sent to the port."
+            advice = "Check whether that task is stopped, or a firewall drops packets to the port."
         case AuthenticationError():
-            text, advice = "a job with other credentials, or no task of trainband", str(exc)
+            text, advice = "a job with other credentials, or not a trainband task", str(exc)
         case ProtocolError():
-            text = "something answers that is no ps of trainband"
+            text = "something that is not a trainband ps answers there"
             advice = "Give the address of a ps. The first worker of a job without ps cannot be asked."
         case _:
-            text, advice = str(exc), "Ask with `trainband status` for more."
+            text, advice = str(exc), "Run `trainband status` for more."
     return problem(address, text, advice, stops_jobs=True, error=type(exc).__name__)

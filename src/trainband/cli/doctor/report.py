@@ -17,7 +17,7 @@ SIGNS = {Mark.OK: "ok", Mark.INFO: "", Mark.MISSING: "missing", Mark.PROBLEM: "p
 
 
 def show(sections: Sequence[Section], console: Console) -> None:
-    """Prints the sections one below the other, with their columns in line, and what would stop a job."""
+    """Prints the sections with aligned columns, and the problems that would stop a job."""
     names = [finding.name for section in sections for finding in section.findings]
     width = min(22, max(map(len, names), default=0))
     for section in sections:

@@ -1,4 +1,4 @@
-"""Questions to other processes, none of which can keep the command waiting."""
+"""Questions to other processes, none of which can hang the command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a process said.
+    """The output of a process.
 
     Attributes:
       code: its exit code; `None` if it did not end in time.
@@ -31,12 +31,12 @@ class Answer:
 
 
 def ask(command: Sequence[str], timeout_s: float, environ: Mapping[str, str] | None = None) -> Answer:
-    """Runs a program for `timeout_s` seconds at most.
+    """Runs a program for at most `timeout_s` seconds.
 
     A process that hangs in a driver cannot even be killed, so nothing waits for its end.
 
     Args:
-      environ: variables on top of this process's own.
+      environ: variables in addition to this process's own.
     """
     try:
         process = subprocess.Popen(
@@ -63,6 +63,6 @@ def ask(command: Sequence[str], timeout_s: float, environ: Mapping[str, str] | N
 
 
 def ask_python(program: str, timeout_s: float, environ: Mapping[str, str] | None = None) -> Answer:
-    """Runs a Python program, which sees the same packages as this one."""
+    """Runs a Python program with the same packages as this one."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return ask([sys.executable, "-c", program], timeout_s, {"PYTHONPATH": path, **(environ or {})})

@@ -1,4 +1,4 @@
-"""UCX: whether it is here, what it offers, and whether it starts."""
+"""UCX: whether it is installed, what it offers, and whether it starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainband.wire.ucx.library import find
 
 INSTALL = "pip install 'trainband[ucx]'"
 _RDMA = ("rc", "ud", "dc", "gga", "srd")
-"""How the names of UCX's transports over RDMA begin: `rc_verbs`, `dc_mlx5`."""
+"""Prefixes of UCX's RDMA transports: `rc_verbs`, `dc_mlx5`."""
 _GPU = ("cuda", "gdr", "rocm", "ze")
 
 _START = """
@@ -32,11 +32,11 @@ print("\\n" + json.dumps(said))
 
 
 def ucx_library(timeout_s: float, *, has_rdma: bool, is_wanted: bool) -> list[Finding]:
-    """All about UCX.
+    """Examines UCX.
 
     Args:
       has_rdma: whether this machine has an RDMA port.
-      is_wanted: whether streams must travel over it, so that a job cannot run without.
+      is_wanted: whether streams must use it, so that a job cannot run without it.
     """
     path = find()
     if not path:
@@ -57,9 +57,9 @@ def ucx_library(timeout_s: float, *, has_rdma: bool, is_wanted: bool) -> list[Fi
 
 
 def _start(path: str, timeout_s: float, *, is_wanted: bool) -> Finding:
-    """In another process: a library of C that does not fit its machine may end the one that it is in."""
+    """Starts UCX in another process, because a C library built for another machine may crash it."""
     answer = ask_python(_START, timeout_s)
-    advice = "Look at the UCX_* variables that are set; TRAINBAND_TRANSPORT=flight does without UCX."
+    advice = "Check the UCX_* variables that are set; TRAINBAND_TRANSPORT=flight avoids UCX."
     if answer.code is None:
         text = f"does not start within {timeout_s:g} s"
         return problem("UCX", text, advice, stops_jobs=is_wanted, path=path)
@@ -70,7 +70,7 @@ def _start(path: str, timeout_s: float, *, is_wanted: bool) -> Finding:
 
 
 def _offers(path: str, timeout_s: float, *, has_rdma: bool) -> list[Finding]:
-    """What UCX's own program says of it, where that lies beside the library."""
+    """The output of UCX's own program, if it is beside the library."""
     folder = Path(path).parent
     program = next((p for p in (folder.parent / "bin/ucx_info", Path("/usr/bin/ucx_info")) if p.is_file()), None)
     if program is None:
@@ -100,7 +100,7 @@ def parse_ucx_info(text: str) -> dict[str, list[str]]:
 
 
 def describe(transports: Mapping[str, Sequence[str]], *, has_rdma: bool) -> list[Finding]:
-    """What a list of transports means."""
+    """The findings for a list of transports."""
     text = ", ".join(
         name if list(devices) == ["memory"] else f"{name} ({', '.join(devices)})"
         for name, devices in transports.items()
@@ -112,8 +112,8 @@ def describe(transports: Mapping[str, Sequence[str]], *, has_rdma: bool) -> list
         found.append(ok("RDMA", ", ".join(rdma), transports=rdma))
     elif has_rdma:
         advice = (
-            "Install the UCX of your distribution or network vendor (libucp.so), which goes before the wheel then: "
-            "that is built without RDMA."
+            "Install the UCX of your distribution or network vendor (libucp.so), which then takes precedence over the "
+            "wheel: that is built without RDMA."
         )
         found.append(
             problem("RDMA", "this machine has RDMA ports, and this UCX does not use them", advice, transports=[])

@@ -1,7 +1,7 @@
-"""Finding out which cluster this process belongs to: one platform a file.
+"""Finding the cluster that this process belongs to: one platform per file.
 
-A resolver is a pure function that gives the cluster, `None` where its platform is not at hand, and a
-`ClusterError` where the platform is there but half-set.
+A resolver is a pure function that returns the cluster, or `None` if its platform is absent, and raises
+`ClusterError` if the platform is configured incompletely.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from trainband.cluster.cluster import Cluster
 from trainband.cluster.resolvers import arguments, kubeflow, kubernetes, mpi, slurm, tf_config
 from trainband.cluster.resolvers.arguments import Hosts as Hosts
 from trainband.errors import ClusterError
+from trainband.runtime.input_errors import exit_by_kind_of_error
 from trainband.runtime.logs import task_logger
 from trainband.runtime.waiting import say_on_stderr
 
@@ -26,7 +27,7 @@ PLATFORMS: tuple[tuple[str, Resolver], ...] = (
     ("Kubeflow Trainer", kubeflow.resolve),
     ("Kubernetes", kubernetes.resolve),
 )
-"""In the order in which they are asked: whatever starts processes within another platform comes before that one."""
+"""In the order of their use: a platform that starts processes within another one comes before it."""
 
 _said: set[str] = set()
 
@@ -40,29 +41,37 @@ def resolve(
     job_name: str | None = None,
     task_index: int | str | None = None,
 ) -> Cluster | None:
-    """The cluster of this process: from the arguments, else from `TF_CONFIG`, else from a platform, else `None`.
+    """Returns the cluster of this process from the arguments, else `TF_CONFIG`, else a platform.
 
-    `None`: it stands alone. `TF_CONFIG` goes before what a platform says, because somebody has written it on purpose.
-    The platforms are asked in the order of `PLATFORMS`. A line on stderr says which one has given the cluster and, if
-    another one would have given one too, that it was not asked.
+    `None` means a standalone process. `TF_CONFIG` takes precedence over platforms, because it was written on purpose.
+    Platforms are tried in the order of `PLATFORMS`. A line on stderr names the one that described the cluster and any
+    other that would have.
 
     Args:
-      environ: the environment to look in; `os.environ` when `None`.
+      environ: the environment to read; `os.environ` when `None`.
       ps_hosts, worker_hosts, chief_hosts, job_name, task_index: see `arguments.resolve`.
 
     Raises:
-      ClusterError: a source is half-set or contradicts itself; the message names the field.
+      ClusterError: a source is incomplete or contradicts itself; the message names the field.
     """
-    given = arguments.resolve(
-        ps_hosts=ps_hosts,
-        worker_hosts=worker_hosts,
-        chief_hosts=chief_hosts,
-        job_name=job_name,
-        task_index=task_index,
+    cluster = _resolved(
+        os.environ if environ is None else environ,
+        arguments.resolve(
+            ps_hosts=ps_hosts,
+            worker_hosts=worker_hosts,
+            chief_hosts=chief_hosts,
+            job_name=job_name,
+            task_index=task_index,
+        ),
     )
+    if cluster is not None:
+        exit_by_kind_of_error()  # for the launcher, which may restart this task
+    return cluster
+
+
+def _resolved(found: Mapping[str, str], given: Cluster | None) -> Cluster | None:
     if given is not None:
         return given
-    found = os.environ if environ is None else environ
     config = tf_config.resolve(found)
     if config is not None:
         _log(config, tf_config.VARIABLE)
@@ -77,8 +86,15 @@ def resolve(
     return None
 
 
+def exit_by_kind_of_error_in_a_task(environ: Mapping[str, str] | None = None) -> None:
+    """Makes a task exit with the code of its kind of error even before its script resolves the cluster."""
+    found = os.environ if environ is None else environ
+    if any(_applies(resolver, found) for resolver in (tf_config.resolve, *dict(PLATFORMS).values())):
+        exit_by_kind_of_error()
+
+
 def _applies(resolver: Resolver, environ: Mapping[str, str]) -> bool:
-    """Whether a platform that is not asked is at hand, too, if only half-set."""
+    """Whether a platform is present, even if incomplete."""
     try:
         return resolver(environ) is not None
     except ClusterError:
@@ -91,13 +107,13 @@ def _log(cluster: Cluster, source: str) -> None:
 
 
 def _say(cluster: Cluster, platform: str, others: Sequence[str]) -> None:
-    """Says, once, where the cluster comes from."""
+    """Reports once where the cluster comes from."""
     size = len(list(cluster.spec.tasks()))
     text = f"this is {cluster.task} of a cluster of {size} tasks, as {platform} says"
     if others:
         text += (
-            f"; {' and '.join(others)} would describe a cluster too, but {platform} goes first, because it is what has "
-            "started this process. Set TF_CONFIG to decide otherwise"
+            f"; {' and '.join(others)} would describe a cluster too, but {platform} takes precedence because it "
+            "started this process. Set TF_CONFIG to override this"
         )
     if text not in _said:
         _said.add(text)

@@ -1,4 +1,4 @@
-"""The flags that distributed TensorFlow programs have: `--ps_hosts --worker_hosts --job_name --task_index`."""
+"""The flags of distributed TensorFlow programs: `--ps_hosts --worker_hosts --job_name --task_index`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def resolve(
     job_name: str | None = None,
     task_index: int | str | None = None,
 ) -> Cluster | None:
-    """The cluster that the flags describe, `None` when none is set.
+    """Returns the cluster that the flags describe, `None` when none is set.
 
     Args:
       ps_hosts, worker_hosts, chief_hosts: `host:port,host:port` or a sequence of `host:port`.
@@ -43,13 +43,13 @@ def resolve(
     if not (hosts["worker"] or hosts["chief"]):
         raise ClusterError("worker_hosts is missing: a cluster needs at least one worker (or chief_hosts).")
     if not job_name:
-        raise ClusterError("job_name is missing: say which of the jobs this process is.")
+        raise ClusterError("job_name is missing; set it to this process's job.")
     if job_name not in JOBS:
-        raise ClusterError(f"job_name = {job_name!r} is no job; the jobs are {', '.join(JOBS)}.")
+        raise ClusterError(f"job_name = {job_name!r} is not a job; the jobs are {', '.join(JOBS)}.")
     if not hosts.get(job_name, ["an evaluator needs no address"]):
         raise ClusterError(f"{job_name}_hosts is missing, but job_name is {job_name!r}.")
     if task_index is None or task_index == "":
-        raise ClusterError("task_index is missing: say which task of its job this process is.")
+        raise ClusterError("task_index is missing; set it to this process's index in its job.")
     index = check_index(task_index, "task_index")
     spec = ClusterSpec({job: addresses for job, addresses in hosts.items() if addresses}, field="{job}_hosts")
     if job_name in spec.jobs and index not in spec.task_indices(job_name):

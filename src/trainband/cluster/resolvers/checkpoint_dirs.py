@@ -12,13 +12,13 @@ VARIABLE = "TRAINBAND_CHECKPOINT_DIR"
 
 
 def checkpoint_dirs(environ: Mapping[str, str] | None = None) -> tuple[Path, ...]:
-    """The directories that the environment names; the current one and that of temporary files where it names none.
+    """Returns the directories that the environment names; by default the current and the temporary directory.
 
-    A process whose current directory is the root of the file system, as in many containers, has that of temporary
-    files alone.
+    A process whose current directory is the root of the file system, as in many containers, gets only the temporary
+    directory.
 
     Args:
-      environ: the environment to look in; `os.environ` when `None`.
+      environ: the environment to read; `os.environ` when `None`.
 
     Returns:
       absolute paths.

@@ -1,4 +1,4 @@
-"""How many NVIDIA GPUs this process may use, found out without starting CUDA, which would take memory on each."""
+"""Counting the NVIDIA GPUs that this process may use, without starting CUDA, which would take memory on each."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _ROOT = Path("/")
 
 
 def jax_is_restricted(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether the user says himself which of the GPUs JAX is to take; `environ` as below."""
+    """Whether the user has chosen JAX's GPUs; `environ` as below."""
     return (os.environ if environ is None else environ).get(VISIBLE_TO_JAX, "all") != "all"
 
 
 def count_gpus(environ: Mapping[str, str] | None = None, *, root: Path = _ROOT) -> int:
-    """How many GPUs CUDA will show this process, numbered from 0; 0 where there are none, or nobody can tell.
+    """Returns how many GPUs CUDA will show this process, numbered from 0; 0 if there are none or the number is unknown.
 
-    Where `CUDA_VISIBLE_DEVICES` is set, it says so. Else a GPU counts that both the driver and `/dev` have: a
-    container has the files of its own GPUs alone in one of the two, and which one depends on what made it. On a
-    machine whose driver has made no file in `/dev` yet, the driver's word is enough.
+    `CUDA_VISIBLE_DEVICES` decides if it is set. Otherwise a GPU counts if both the driver and `/dev` list it: a
+    container has only its own GPUs' files in one of the two, and which one depends on the container runtime. On a
+    machine whose driver has not yet made files in `/dev`, the driver's list is enough.
 
     Args:
-      environ: the environment to look in; `os.environ` when `None`.
+      environ: the environment to read; `os.environ` when `None`.
       root: the directory where `proc` and `dev` are.
 
     Source: NVIDIA, CUDA C++ Programming Guide, section "CUDA Environment Variables".
@@ -34,14 +34,14 @@ def count_gpus(environ: Mapping[str, str] | None = None, *, root: Path = _ROOT) 
         return _count_visible(visible.split(","))
     driver = root / "proc/driver/nvidia"
     if any(driver.glob("capabilities/gpu*/mig/gi*")):
-        return 0  # a GPU cut into parts, of which CUDA shows a process one, whatever their number
+        return 0  # a partitioned GPU (MIG), of which CUDA shows a process one part, whatever their number
     known = _count(driver.glob("gpus/*"))
     files = _count(root.glob("dev/nvidia[0-9]*"))
     return min(known, files) or known or files
 
 
 def _count_visible(entries: list[str]) -> int:
-    """What CUDA sees of such a list: all up to the first that is no GPU, and of parts of GPUs (MIG) one alone."""
+    """Returns how many GPUs of a list CUDA uses: those before the first invalid entry, and only one GPU part (MIG)."""
     for place, entry in enumerate(map(str.strip, entries)):
         if entry.startswith("MIG-"):
             return place or 1

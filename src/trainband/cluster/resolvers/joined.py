@@ -1,5 +1,5 @@
-"""How a launcher on the same machine hears from the tasks that it has started: whether the program uses the cluster at
-all, and where the history of its training is.
+"""How tasks report to a launcher on the same machine whether the program uses the cluster at all, and where the history
+of its training is.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ import os
 from pathlib import Path
 
 VARIABLE = "TRAINBAND_JOINED"
-"""The environment variable with the path of the file that the first task to take part makes."""
+"""The environment variable with the path of the file that the first task to take part creates."""
 
 PAGE = "TRAINBAND_PAGE"
-"""The environment variable that is not empty where the launcher shows a page of the history."""
+"""The environment variable that is not empty if the launcher shows a page of the history."""
 
 _HISTORY = "history_of"
-"""The file, beside the other, with the path of the directory that has the history."""
+"""The file, beside the other, with the path of the history's directory."""
 
 
 def note_joined() -> None:
     """Tells the launcher, if there is one, that this task takes part in the job."""
     path = os.environ.get(VARIABLE)
     if path:
-        with contextlib.suppress(OSError):  # the launcher only knows less then
+        with contextlib.suppress(OSError):  # then the launcher only knows less
             Path(path).touch()
 
 
 def page_directory() -> Path | None:
-    """Where a history may be kept for the launcher's page if the training has no directory; `None` without a page."""
+    """Returns where to keep the page's history if the training has no directory; `None` without a page."""
     path = os.environ.get(VARIABLE)
     return Path(path).parent if path and os.environ.get(PAGE) else None
 
@@ -40,7 +40,7 @@ def note_history(page: Path, directory: Path) -> None:
       directory: the `checkpoint_dir` of the training, or `page` itself.
 
     Raises:
-      OSError: that could not be written.
+      OSError: it could not be written.
     """
     new = page / f"{_HISTORY}.{os.getpid()}"
     new.write_text(str(directory), encoding="utf-8", errors="surrogateescape")
@@ -48,7 +48,7 @@ def note_history(page: Path, directory: Path) -> None:
 
 
 def noted_history(page: Path) -> Path | None:
-    """What `note_history` has told; `None` as long as it has told nothing."""
+    """Returns the directory from `note_history`; `None` before it was called."""
     try:
         return Path((page / _HISTORY).read_text(encoding="utf-8", errors="surrogateescape"))
     except FileNotFoundError:

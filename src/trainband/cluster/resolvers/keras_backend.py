@@ -1,4 +1,4 @@
-"""Which library Keras computes with, by the environment variable `KERAS_BACKEND`."""
+"""The library that Keras computes with, set by the environment variable `KERAS_BACKEND`."""
 
 from __future__ import annotations
 
@@ -8,5 +8,13 @@ VARIABLE = "KERAS_BACKEND"
 
 
 def prefer_jax() -> None:
-    """Has Keras compute with JAX, unless the environment names another library. Call it before Keras is imported."""
+    """Makes Keras compute with JAX unless the environment names another library. Call it before importing Keras."""
     os.environ.setdefault(VARIABLE, "jax")
+
+
+def replace_tensorflow() -> bool:
+    """Makes Keras compute with JAX if the environment names TensorFlow. Returns whether it does."""
+    is_tensorflow = os.environ.get(VARIABLE) == "tensorflow"
+    if is_tensorflow:
+        os.environ[VARIABLE] = "jax"
+    return is_tensorflow

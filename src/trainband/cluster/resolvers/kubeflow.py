@@ -1,7 +1,7 @@
-"""The nodes of a TrainJob of Kubeflow Trainer v2 as a cluster: one task a pod.
+"""The nodes of a TrainJob of Kubeflow Trainer v2 as a cluster: one task per pod.
 
-The runtimes of PyTorch and of JAX tell each node how many there are, which it is, and where the first one is. All are
-pods of one indexed Job with one headless service, so the name of the first gives those of the others.
+The PyTorch and JAX runtimes tell each node the number of nodes, its own index, and the address of the first. All are
+pods of one indexed Job with one headless service, so the other names follow from the first.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _LOCAL_SIZE = "LOCAL_WORLD_SIZE"
 
 
 def resolve(environ: Mapping[str, str]) -> Cluster | None:
-    """The cluster of the TrainJob whose node this process is; `None` where it is none, or the only one.
+    """Returns the cluster of this process's TrainJob; `None` outside of one, or if this is its only node.
 
     The first `TRAINBAND_PS` nodes are ps, and the others workers. Each listens on the port of the first node's address,
-    which Kubeflow opens on all of them (29500). `PET_NPROC_PER_NODE` is for torchrun, and not looked at.
+    which Kubeflow opens on all of them (29500). `PET_NPROC_PER_NODE` is for torchrun and is ignored.
 
     Raises:
-      ClusterError: a variable is missing or no number; torchrun has started several processes in this pod; or the
-        variables are torchrun's and not Kubeflow's, and do not tell where the other nodes are.
+      ClusterError: a variable is missing or not a number; torchrun has started several processes in this pod; or the
+        variables are torchrun's, not Kubeflow's, and do not locate the other nodes.
 
     Source: https://github.com/kubeflow/trainer at 8c0f505, pkg/runtime/framework/plugins/torch/torch.go and
     pkg/runtime/framework/plugins/jax/jax.go, `EnforceMLPolicy`.
@@ -35,30 +35,30 @@ def resolve(environ: Mapping[str, str]) -> Cluster | None:
     if environ.get(_NODES):
         if not environ[_NODES].isdigit():  # torchrun's min:max, of an elastic job
             raise ClusterError(
-                f"{_NODES} = {environ[_NODES]!r} is no number: an elastic job of torchrun's is no cluster."
+                f"{_NODES} = {environ[_NODES]!r} is not a number; elastic torchrun jobs are not supported."
             )
         if int(environ[_NODES]) < 2:
             return None
         for name in (_RANK, _HOST, _PORT):
             if not environ.get(name):
-                raise ClusterError(f"{_NODES} is set and {name} is not: Kubeflow Trainer sets both.")
+                raise ClusterError(f"{_NODES} is set but {name} is not; Kubeflow Trainer sets both.")
         if number(environ.get(_LOCAL_SIZE) or "1", _LOCAL_SIZE) > 1:
             raise ClusterError(
                 f"{_LOCAL_SIZE} = {environ[_LOCAL_SIZE]}: torchrun has started several processes in this pod, and a "
-                "pod is one task. Let the TrainJob's command be python train.py instead of torchrun train.py."
+                "pod is one task. In the TrainJob's command, write python train.py instead of torchrun train.py."
             )
         nodes, rank, host, port = (environ[name] for name in (_NODES, _RANK, _HOST, _PORT))
         found = _FIRST_POD.fullmatch(host)
         if found is None:
             raise ClusterError(
-                f"{_HOST} = {host!r} is no first node of Kubeflow Trainer's (NAME-node-0-0.NAME), so the addresses of "
-                f"the other {int(nodes) - 1} nodes are not known. Set TF_CONFIG, or unset {_NODES}."
+                f"{_HOST} = {host!r} is not Kubeflow Trainer's first node (NAME-node-0-0.NAME), so the addresses of "
+                f"the other {int(nodes) - 1} nodes are unknown. Set TF_CONFIG, or unset {_NODES}."
             )
         return _cluster(environ, found, number(nodes, _NODES), number(rank, _RANK), number(port, _PORT))
     host, _, port = environ.get(_JAX_ADDRESS, "").rpartition(":")
     found = _FIRST_POD.fullmatch(host)
     if found is None or environ.get(_JAX_NODES, "1") == "1":
-        return None  # whoever uses JAX's own variables need not use Kubeflow
+        return None  # JAX's own variables do not imply Kubeflow
     nodes, rank = environ[_JAX_NODES], environ.get(_JAX_RANK, "")
     return _cluster(environ, found, number(nodes, _JAX_NODES), number(rank, _JAX_RANK), number(port, _JAX_ADDRESS))
 

@@ -15,15 +15,15 @@ FORMAT = "TRAINBAND_LOG_FORMAT"
 
 
 def follow_environment(environ: Mapping[str, str] | None = None) -> None:
-    """Prints the log from the level on that the environment asks for; does nothing where it asks for none.
+    """Prints the log from the level in the environment; does nothing without one.
 
-    As JSON, it is printed from `info` on where no level is asked for.
+    As JSON, it is printed from `info` by default.
 
     Args:
-      environ: the environment to look in; `os.environ` when `None`.
+      environ: the environment to read; `os.environ` when `None`.
 
     Raises:
-      YourError: there is no such level or format.
+      YourError: the level or format is unknown.
     """
     environ = os.environ if environ is None else environ
     form = log_format(environ)
@@ -36,10 +36,10 @@ def follow_environment(environ: Mapping[str, str] | None = None) -> None:
 
 
 def log_format(environ: Mapping[str, str]) -> str:
-    """The format that an environment asks for; `text` where it does not.
+    """Returns the format in the environment; `text` by default.
 
     Raises:
-      YourError: there is no such format.
+      YourError: the format is unknown.
     """
     form = environ.get(FORMAT, "").lower() or "text"
     if form not in FORMATS:
@@ -50,6 +50,6 @@ def log_format(environ: Mapping[str, str]) -> str:
 def _task(environ: Mapping[str, str]) -> str:
     try:
         cluster = tf_config.resolve(environ)
-    except ClusterError:  # which is for whoever asks for the cluster
+    except ClusterError:  # raised again when the cluster is resolved
         return NOBODY
     return NOBODY if cluster is None else str(cluster.task)

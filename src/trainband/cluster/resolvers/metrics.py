@@ -1,6 +1,4 @@
-"""Where a task serves its metrics for Prometheus, from the environment that its launcher, or whoever starts it, has
-set.
-"""
+"""The address at which a task serves its metrics for Prometheus, from the environment."""
 
 from __future__ import annotations
 
@@ -19,24 +17,24 @@ _PORT = re.compile(r"([0-9]{1,5})(\+?)")
 
 @dataclass(frozen=True, slots=True)
 class MetricsAddress:
-    """Where to listen; port 0 stands for any that is free."""
+    """Where to listen; port 0 stands for any free port."""
 
     host: str
     port: int
 
 
 def resolve_metrics(cluster: Cluster | None, environ: Mapping[str, str] | None = None) -> MetricsAddress | None:
-    """Where this task is asked to serve its metrics; `None` where it is not.
+    """Returns where this task must serve its metrics; `None` if it need not.
 
-    `TRAINBAND_METRICS_PORT` is a port, 0 for any that is free, or one with a `+` behind it for tasks that share a
+    `TRAINBAND_METRICS_PORT` is a port, 0 for any free port, or a port followed by `+` for tasks that share a
     machine: each adds its number, see `task_number`.
 
     Args:
-      cluster: and which of its tasks this is; `None` for a process that stands alone.
-      environ: the environment to look in; `os.environ` when `None`.
+      cluster: this task's view of its cluster; `None` for a standalone process.
+      environ: the environment to read; `os.environ` when `None`.
 
     Raises:
-      YourError: it is no port, or the sum is too large for one.
+      YourError: the value is not a port, or the sum is too large for one.
     """
     environ = os.environ if environ is None else environ
     text = environ.get(PORT, "")
@@ -45,8 +43,8 @@ def resolve_metrics(cluster: Cluster | None, environ: Mapping[str, str] | None =
     match = _PORT.fullmatch(text)
     if match is None or int(match[1]) > 65535:
         raise YourError(
-            f"{PORT} = {text!r}: write a port from 0 to 65535 (0: any that is free), or such as 9400+ where tasks "
-            "share a machine and each is to add its number."
+            f"{PORT} = {text!r}: write a port from 0 to 65535 (0: any free port), or for example 9400+ if tasks "
+            "share a machine and each must add its number."
         )
     port = int(match[1])
     if port and match[2]:
@@ -61,8 +59,8 @@ def resolve_metrics(cluster: Cluster | None, environ: Mapping[str, str] | None =
 
 
 def task_number(cluster: Cluster | None) -> int:
-    """The place of a task among all those of its cluster, from 0: first the ps, then chief and workers, then the
-    evaluator, then workers that nobody has planned. 0 for a process that stands alone.
+    """Returns the number of a task in its cluster, from 0: first the ps, then chief and workers, then the evaluator,
+    then elastic workers. 0 for a standalone process.
     """
     if cluster is None:
         return 0
@@ -70,6 +68,6 @@ def task_number(cluster: Cluster | None) -> int:
     tasks = [*spec.ps, *spec.workers, *spec.evaluators]
     if task in tasks:
         return tasks.index(task)
-    if cluster.guest:
+    if cluster.elastic:
         return len(tasks) + task.index - max(worker.index for worker in spec.workers) - 1
     return len(tasks)  # an evaluator that the cluster does not list

@@ -1,7 +1,7 @@
-"""The processes that Open MPI's `mpirun` starts, or another launcher that speaks PMIx, as a cluster.
+"""The processes started by Open MPI's `mpirun`, or another launcher that speaks PMIx, as a cluster.
 
-Their ranks are in the environment, and their hosts are not: each process is told how many others share its machine, but
-never where the rest are. On one machine that is enough. Across machines the hosts come from Slurm, where `mpirun` runs
+Their ranks are in the environment, but their hosts are not: each process is told how many others share its machine, but
+never where the rest are. On one machine that is enough. Across machines the hosts come from Slurm, if `mpirun` runs
 within an allocation, or from `TRAINBAND_HOSTS`.
 """
 
@@ -17,27 +17,27 @@ from trainband.cluster.resolvers.ranks import PORT, cluster_of, number, port_of
 from trainband.errors import ClusterError
 
 HOSTS = "TRAINBAND_HOSTS"
-"""The hosts in the order of their ranks, as `mpirun --host` has them: `a:2,b:2` for two ranks on each."""
+"""The hosts in the order of their ranks, as for `mpirun --host`: `a:2,b:2` for two ranks on each."""
 
 _RANK, _SIZE = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"
 _LOCAL_RANK, _LOCAL_SIZE = "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"
 _PMIX_RANK, _NAMESPACE, _HOST_NAME = "PMIX_RANK", "PMIX_NAMESPACE", "PMIX_HOSTNAME"
 _FIRST_PORT, _PORTS = 10_000, 20_000
-"""Below what systems give to connections."""
+"""Below the ports that systems assign to connections."""
 
 
 def resolve(environ: Mapping[str, str]) -> Cluster | None:
-    """The cluster of the processes that `mpirun` has started; `None` where it has not started this one.
+    """Returns the cluster of the processes that `mpirun` started; `None` if it did not start this one.
 
-    The first `TRAINBAND_PS` ranks are ps, and the others workers. Rank r listens on the port p + r, where p is
-    `TRAINBAND_PORT` or follows from the name that PMIx gives the job, so that all ranks arrive at the same.
+    The first `TRAINBAND_PS` ranks are ps, and the others workers. Rank r listens on port p + r, where p is
+    `TRAINBAND_PORT` or is derived from PMIx's name of the job, so that all ranks use the same p.
 
-    A shell that `mpirun -n 1` has started, or one where modules set `OMPI_MCA_` variables, is no task of a cluster.
-    Neither is what `srun --mpi=pmix` starts: Slurm describes that, with the hosts.
+    A shell started by `mpirun -n 1`, or one where modules set `OMPI_MCA_` variables, is not a task of a cluster, nor
+    is a process of `srun --mpi=pmix`: Slurm describes that, with the hosts.
 
     Raises:
-      ClusterError: a variable is missing or no number, the hosts cannot be known, or they are not those on which the
-        ranks run.
+      ClusterError: a variable is missing or not a number, or the hosts are unknown or not those on which the ranks
+        run.
 
     Source: https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html; recorded with Open MPI 5.0.11.
     """
@@ -49,7 +49,7 @@ def resolve(environ: Mapping[str, str]) -> Cluster | None:
     for name, other in ((_RANK, _SIZE), (_SIZE, _RANK)):
         if not environ.get(name):
             raise ClusterError(
-                f"{other} is set and {name} is not: mpirun sets both. Start this process by mpirun, or unset {other}."
+                f"{other} is set but {name} is not; mpirun sets both. Start this process with mpirun, or unset {other}."
             )
     rank, size = number(environ[_RANK], _RANK), number(environ[_SIZE], _SIZE)
     if size < 2:
@@ -61,14 +61,14 @@ def resolve(environ: Mapping[str, str]) -> Cluster | None:
 
 
 def _of_pmix(environ: Mapping[str, str], namespace: str) -> Cluster | None:
-    """What PMIx alone tells: a rank, but not of how many."""
+    """Handles PMIx alone, which gives a rank but not the number of ranks."""
     if not (environ.get(_PMIX_RANK) and namespace):
         return None
     if HOSTS not in environ:
         raise ClusterError(
-            f"{_PMIX_RANK} = {environ[_PMIX_RANK]} says that this process is one of several, but the environment tells "
-            f"neither how many there are nor where. Set {HOSTS}=host:ranks,host:ranks for all of them; or, if "
-            f"this process stands alone, unset {_PMIX_RANK}."
+            f"{_PMIX_RANK} = {environ[_PMIX_RANK]} says that this process is one of several, but the environment "
+            f"gives neither their number nor their hosts. Set {HOSTS}=host:ranks,host:ranks for all of them; or, if "
+            f"this process runs alone, unset {_PMIX_RANK}."
         )
     hosts = _read_hosts(environ[HOSTS])
     rank = number(environ[_PMIX_RANK], _PMIX_RANK)
@@ -79,23 +79,23 @@ def _of_pmix(environ: Mapping[str, str], namespace: str) -> Cluster | None:
 def _cluster(environ: Mapping[str, str], namespace: str, hosts: list[str], rank: int, platform: str) -> Cluster:
     if not (namespace or environ.get(PORT)):
         raise ClusterError(
-            f"{_NAMESPACE} is not set, so the ranks cannot agree on ports: set {PORT} to the first of {len(hosts)} "
-            "free ports, for all ranks alike."
+            f"{_NAMESPACE} is not set, so the ranks cannot agree on ports; set {PORT} to the first of {len(hosts)} "
+            "free ports, the same for all ranks."
         )
     default = _FIRST_PORT + zlib.crc32(namespace.encode()) % (_PORTS - len(hosts))
     first = port_of(environ, default)
     if first + len(hosts) > 65536:
-        raise ClusterError(f"{PORT} = {first} leaves no ports for {len(hosts)} ranks, which take one after the other.")
+        raise ClusterError(f"{PORT} = {first} leaves no ports for {len(hosts)} ranks, which use consecutive ports.")
     return cluster_of([f"{host}:{first + place}" for place, host in enumerate(hosts)], rank, environ, platform)
 
 
 def _hosts(environ: Mapping[str, str], size: int, local: int) -> list[str]:
-    """The host of each rank."""
+    """Returns the host of each rank."""
     if environ.get(HOSTS):
         hosts = _read_hosts(environ[HOSTS])
         if len(hosts) != size:
             raise ClusterError(
-                f"{HOSTS} = {environ[HOSTS]!r} has places for {len(hosts)} ranks, and mpirun has started {size}: write "
+                f"{HOSTS} = {environ[HOSTS]!r} has places for {len(hosts)} ranks, but mpirun has started {size}; write "
                 "host:ranks for each host, in the order in which mpirun fills them."
             )
         return hosts
@@ -107,8 +107,8 @@ def _hosts(environ: Mapping[str, str], size: int, local: int) -> list[str]:
         if len(hosts) >= size:
             return hosts[:size]
     raise ClusterError(
-        f"mpirun has started {size} ranks, and not all of them are on this machine; the environment does not "
-        f"tell where the others are. Name the hosts as mpirun fills them: mpirun -x {HOSTS}=a:2,b:2 --host "
+        f"mpirun has started {size} ranks, but not all of them are on this machine, and the environment does not "
+        f"say where the others are. List the hosts as mpirun fills them: mpirun -x {HOSTS}=a:2,b:2 --host "
         "a:2,b:2 --map-by slot ..."
     )
 
@@ -126,13 +126,13 @@ def _read_hosts(text: str) -> list[str]:
 
 
 def _check_host(environ: Mapping[str, str], hosts: list[str], rank: int) -> None:
-    """Makes sure that this rank runs where the list says, because every other one trusts the list.
+    """Checks that this rank runs where the list says, because all others trust the list.
 
-    It does not look at the number of ranks on this machine: where machines have different numbers, Open MPI 5.0.11
-    gives all ranks that of the last machine. Its ranks within a machine are right, in the order of the ranks.
+    It ignores the number of ranks on this machine: if machines have different numbers, Open MPI 5.0.11 reports that of
+    the last machine to all ranks. Its ranks within a machine are right, in the order of the ranks.
 
     Raises:
-      ClusterError: it does not.
+      ClusterError: it runs elsewhere.
     """
     if rank >= len(hosts):
         raise ClusterError(f"{HOSTS} has places for {len(hosts)} ranks, and this is rank {rank}.")
@@ -141,13 +141,13 @@ def _check_host(environ: Mapping[str, str], hosts: list[str], rank: int) -> None
     expected, name, local = hosts[rank], environ.get(_HOST_NAME, ""), environ.get(_LOCAL_RANK, "")
     place = hosts[:rank].count(expected)
     mapping = (
-        f"Start mpirun with --map-by slot and no --oversubscribe, and list in {HOSTS} the hosts in the order of their "
-        "ranks, each with how many it has"
+        f"Start mpirun with --map-by slot and no --oversubscribe, and in {HOSTS} list the hosts in the order of their "
+        "ranks, each with its number of ranks"
     )
     if local and number(local, _LOCAL_RANK) != place:
         raise ClusterError(
-            f"rank {rank} should be number {place} of those on {expected}, counted from 0, but mpirun says that it is "
-            f"number {local} on its machine. {mapping}."
+            f"rank {rank} should be number {place} of those on {expected}, counted from 0, but is number {local} on "
+            f"its machine according to mpirun. {mapping}."
         )
     if name and not _is_address(expected) and _short(name) != _short(expected):
         raise ClusterError(f"rank {rank} should run on {expected}, but runs on {name}. {mapping}.")

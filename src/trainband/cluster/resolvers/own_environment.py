@@ -1,4 +1,4 @@
-"""The environment of this process, for those who pass it on."""
+"""The environment of this process, for callers that pass it on."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import os
 
 
 def own_environment() -> dict[str, str]:
-    """A copy of `os.environ`."""
+    """Returns a copy of `os.environ`."""
     return dict(os.environ)

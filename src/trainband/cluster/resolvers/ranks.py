@@ -1,4 +1,4 @@
-"""Tasks that a platform starts alike, which differ by their rank alone: the first are ps, and the others workers."""
+"""Tasks that a platform starts identically and that differ only in rank: the first are ps, the others workers."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from trainband.cluster.task import Task
 from trainband.errors import ClusterError
 
 PORT = "TRAINBAND_PORT"
-"""The port at which tasks listen, or where several may share a machine, that of the first one."""
+"""The port on which tasks listen or, if several may share a machine, that of the first one."""
 DEFAULT_PORT = 2222
 
 
 def cluster_of(addresses: Sequence[str], rank: int, environ: Mapping[str, str], platform: str) -> Cluster:
-    """The cluster of tasks that are told apart by their rank.
+    """Returns the cluster of tasks that are told apart by their rank.
 
     Args:
       addresses: of all tasks, by rank.
       rank: of this one.
-      environ: `TRAINBAND_PS` in it says how many are ps.
-      platform: what messages call whoever started them.
+      environ: its `TRAINBAND_PS` is the number of ps.
+      platform: the name of what started them, for messages.
 
     Raises:
       ClusterError: no task would be left for a worker, or there is no such rank.
     """
     ps = number(environ.get(PS, "0") or "0", PS)
     if ps >= len(addresses):
-        raise ClusterError(f"{PS} = {ps}, and {platform} has {len(addresses)} tasks: none would be left for a worker.")
+        raise ClusterError(f"{PS} = {ps}, but {platform} has {len(addresses)} tasks: none would be left for a worker.")
     if rank >= len(addresses):
         raise ClusterError(f"{platform} gives this process the rank {rank}, but has only {len(addresses)} tasks.")
     jobs = {"ps": list(addresses[:ps]), "worker": list(addresses[ps:])}
@@ -39,23 +39,23 @@ def cluster_of(addresses: Sequence[str], rank: int, environ: Mapping[str, str], 
 
 
 def number(text: str, name: str) -> int:
-    """A number of 0 or more that a variable has.
+    """Reads a number of 0 or more from a variable.
 
     Raises:
-      ClusterError: it is none; the message names the variable.
+      ClusterError: it is not one; the message names the variable.
     """
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ClusterError(f"{name} = {text!r} is no number.")
+        raise ClusterError(f"{name} = {text!r} is not a number.")
     return int(text)
 
 
 def port_of(environ: Mapping[str, str], default: int = DEFAULT_PORT) -> int:
-    """The port that the user has chosen, or the default one.
+    """Returns the port that the user chose, or the default.
 
     Raises:
-      ClusterError: it is no port.
+      ClusterError: it is not a port.
     """
     port = number(environ.get(PORT) or str(default), PORT)
     if not 1 <= port <= 65535:
-        raise ClusterError(f"{PORT} = {port} is no port: write one from 1 to 65535.")
+        raise ClusterError(f"{PORT} = {port} is not a port; write one from 1 to 65535.")
     return port

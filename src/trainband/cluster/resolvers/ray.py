@@ -1,4 +1,4 @@
-"""Actors of Ray as a cluster, for a program that starts them itself. `trainband run --on ray` does without."""
+"""Ray actors as a cluster, for a program that starts them itself. `trainband run --on ray` does not need this."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from trainband.errors import ClusterError
 
 
 def clusters(addresses: Sequence[str], *, ps: int = 0) -> list[Cluster]:
-    """The cluster as each of some actors sees it, in their order: the first are ps, and the others workers.
+    """Returns each actor's view of the cluster, in their order: the first are ps, and the others workers.
 
-    Ray tells its actors neither how many they are nor where the others run, so the program that has started them asks
-    each for its address, and hands each its cluster.
+    Ray tells its actors neither their number nor where the others run, so the program that started them asks each for
+    its address and passes each its cluster.
 
     Args:
-      addresses: of each actor, `host:port`: `ray.util.get_node_ip_address()` and a port that is free there.
+      addresses: of each actor, `host:port`: `ray.util.get_node_ip_address()` and a free port there.
       ps: how many of them are ps.
 
     Raises:
-      ClusterError: `ps` is negative, or no actor would be left for a worker; or an address is none, or given twice.
+      ClusterError: `ps` is negative, no actor would be left for a worker, or an address is invalid or given twice.
     """
     if not 0 <= ps < len(addresses):
         raise ClusterError(f"ps must be from 0 to {len(addresses) - 1} for {len(addresses)} actors, got {ps}.")

@@ -1,4 +1,4 @@
-"""Slurm's job as a cluster: its nodes, in order, with a port for each task of a node."""
+"""A Slurm job as a cluster: its nodes, in order, with a port for each task of a node."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from trainband.cluster.task import Task
 from trainband.errors import ClusterError
 
 PS = "TRAINBAND_PS"
-"""How many of the tasks that a platform starts alike are ps: the first ones. None by default."""
+"""How many of the identical tasks that a platform starts are ps: the first ones. None by default."""
 
 _STEPS_OF_THEIR_OWN = 0xFFFFFFF0
-"""From here on step numbers are Slurm's: of the batch script, of the container, of an interactive shell."""
+"""From here on, step numbers are Slurm's own: for the batch script, the container or an interactive shell."""
 _FIRST_PORT, _PORTS = 10_000, 20_000
-"""Below what systems give to connections."""
+"""Below the ports that systems assign to connections."""
 
 
 def resolve(environ: Mapping[str, str]) -> Cluster | None:
-    """The cluster of the step that `srun` has started this process in; `None` where it was not started so.
+    """Returns the cluster of the step in which `srun` started this process; `None` if it did not.
 
     The first `TRAINBAND_PS` tasks are ps, in the order of Slurm's ranks, and the others workers. In a step over
     several groups of a heterogeneous job (`srun --het-group=0,1`), the ranks of the first group come first. Each task
-    listens at its node's name, on a port that the numbers of the job and the step give: all tasks come to the same.
+    listens at its node's name, on a port that all tasks derive from the numbers of the job and the step.
 
-    A shell on a node of an allocation (`salloc`, ssh, `srun --pty`) has Slurm's variables too, all or some of them. It
-    is no task of a cluster: only a step of several tasks is one. A job that a task of a step has submitted inherits the
-    variables of that step. They contradict those of its own job, and do not count.
+    A shell on a node of an allocation (`salloc`, ssh, `srun --pty`) has all or some of Slurm's variables, too. It is
+    not a task of a cluster: only a step of several tasks is a cluster. A job submitted by a task of a step inherits the
+    variables of that step. They contradict those of its own job and are ignored.
 
     Raises:
-      ClusterError: this is such a step, and a variable is missing or no number, or it cannot be known which ranks run
-        on which node.
+      ClusterError: this is such a step, and a variable is missing or not a number, or the nodes of the ranks are
+        unknown.
 
     Source: https://slurm.schedmd.com/srun.html, "OUTPUT ENVIRONMENT VARIABLES"; for half-set ones, jax-ml/jax#30073;
-    what they really are, `tests/cluster/slurm.json`, recorded with Slurm 22.05.
+    their actual values, `tests/cluster/slurm.json`, recorded with Slurm 22.05.
     """
     if not in_step_of_several(environ):
         return None
     count = int(environ["SLURM_STEP_NUM_TASKS"])
     ps = _number(environ.get(PS, "0"), PS)
     if ps >= count:
-        raise ClusterError(f"{PS} = {ps}, and srun has started {count} tasks: none would be left for a worker.")
+        raise ClusterError(f"{PS} = {ps}, but srun has started {count} tasks: none would be left for a worker.")
     number = _number(_said(environ, "JOB_ID", "JOBID"), "SLURM_JOB_ID")
     _said(environ, "STEP_TASKS_PER_NODE")
     most = max(Counter(_by_rank(*_nodes(environ))).values())
@@ -56,7 +56,7 @@ def resolve(environ: Mapping[str, str]) -> Cluster | None:
 
 
 def in_step_of_several(environ: Mapping[str, str]) -> bool:
-    """Whether this process is one of several tasks that one `srun` has started."""
+    """Whether this process is one of several tasks of one `srun`."""
     step, count = environ.get("SLURM_STEP_ID", ""), environ.get("SLURM_STEP_NUM_TASKS", "")
     if not step.isdigit() or int(step) >= _STEPS_OF_THEIR_OWN or not count.isdigit() or int(count) < 2:
         return False
@@ -64,7 +64,7 @@ def in_step_of_several(environ: Mapping[str, str]) -> bool:
 
 
 def _is_left_over(environ: Mapping[str, str]) -> bool:
-    """Whether the step is another job's, one of whose tasks has submitted this job."""
+    """Whether the step belongs to another job, a task of which submitted this job."""
     listed = list(hosts(environ.get("SLURM_STEP_NODELIST", "")))
     of_job = set(hosts(environ.get("SLURM_JOB_NODELIST", "")))
     here, ranks = environ.get("SLURMD_NODENAME", ""), environ.get("SLURM_GTIDS", "")
@@ -75,7 +75,7 @@ def _is_left_over(environ: Mapping[str, str]) -> bool:
 
 
 def _nodes(environ: Mapping[str, str]) -> tuple[list[str], list[int]]:
-    """The nodes of the step in the order of their ranks, and how many tasks each has.
+    """Returns the nodes of the step in the order of their ranks, and how many tasks each has.
 
     In a step over several groups of a heterogeneous job, Slurm lists the nodes by name, with the numbers of tasks in
     the same order; the ranks follow the groups.
@@ -97,7 +97,7 @@ def _nodes(environ: Mapping[str, str]) -> tuple[list[str], list[int]]:
 
 def _number(text: str, name: str) -> int:
     if not text.isdigit():
-        raise ClusterError(f"{name} = {text!r} is no number.")
+        raise ClusterError(f"{name} = {text!r} is not a number.")
     return int(text)
 
 
@@ -107,16 +107,16 @@ def tasks(
     tasks_per_node: Any = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, list[str]], str, int]:
-    """The addresses by job, and this process's job and number in it.
+    """Returns the addresses by job, and this process's job and index in it.
 
     Args:
       jobs: how many tasks each job has, in order; all are workers by default.
       port_base: the port of a node's first task.
       tasks_per_node: a number, or a list of numbers by node; `SLURM_STEP_TASKS_PER_NODE` by default.
-      environ: the environment to look in; `os.environ` when `None`.
+      environ: the environment to read; `os.environ` when `None`.
 
     Raises:
-      ClusterError: this process is no task of Slurm's, or the jobs have more tasks than Slurm has started.
+      ClusterError: this process is not a Slurm task, or the jobs have more tasks than Slurm has started.
 
     Source: https://slurm.schedmd.com/srun.html, "OUTPUT ENVIRONMENT VARIABLES".
     """
@@ -136,7 +136,7 @@ def tasks(
         before[node] += 1
     wanted = dict(jobs or {"worker": len(addresses)})
     if sum(wanted.values()) > len(addresses):
-        raise ClusterError(f"Slurm has started {len(addresses)} tasks, and the jobs {wanted} need more.")
+        raise ClusterError(f"Slurm has started {len(addresses)} tasks, but the jobs {wanted} need more.")
     rank = int(_said(found, "PROCID"))
     cluster: dict[str, list[str]] = {}
     here: tuple[str, int] | None = None
@@ -147,12 +147,12 @@ def tasks(
             here = (job, rank - at)
         at += count
     if here is None:
-        raise ClusterError(f"SLURM_PROCID is {rank}, and the jobs {wanted} have no task for it.")
+        raise ClusterError(f"SLURM_PROCID is {rank}, but the jobs {wanted} have no task for it.")
     return cluster, *here
 
 
 def hosts(nodes: str) -> Iterator[str]:
-    """The hosts of a node list as Slurm shortens it: `a[1-3,5],b` is `a1 a2 a3 a5 b`."""
+    """Yields the hosts of Slurm's shortened node list: `a[1-3,5],b` is `a1 a2 a3 a5 b`."""
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes):
         match = re.fullmatch(r"([^\[]*)\[([^\]]*)\](.*)", part)
         if match is None:
@@ -166,7 +166,7 @@ def hosts(nodes: str) -> Iterator[str]:
 
 
 def _distribution(environ: Mapping[str, str]) -> tuple[str, int]:
-    """How the ranks were dealt to the nodes: `block`, `cyclic` or `plane`, and the size of a plane."""
+    """Returns how the ranks are distributed: `block`, `cyclic` or `plane`, and the size of a plane."""
     name = environ.get("SLURM_DISTRIBUTION", "").partition(":")[0].partition(",")[0]
     if name == "plane":
         return "plane", _number(_said(environ, "DIST_PLANESIZE"), "SLURM_DIST_PLANESIZE")
@@ -174,7 +174,7 @@ def _distribution(environ: Mapping[str, str]) -> tuple[str, int]:
 
 
 def _by_rank(nodes: Sequence[str], numbers: Sequence[int], distribution: str = "block", size: int = 1) -> list[str]:
-    """The node of each rank.
+    """Returns the node of each rank.
 
     Source: https://slurm.schedmd.com/srun.html, `--distribution`.
     """
@@ -189,36 +189,36 @@ def _by_rank(nodes: Sequence[str], numbers: Sequence[int], distribution: str = "
 
 
 def _check_ranks_here(environ: Mapping[str, str], by_rank: Sequence[str]) -> None:
-    """Compares where the ranks should be with what Slurm says of the ranks on this node."""
+    """Checks the ranks of this node against Slurm's."""
     here, theirs = environ.get("SLURMD_NODENAME", ""), environ.get("SLURM_GTIDS", "")
     ours = ",".join(str(rank) for rank, node in enumerate(by_rank) if node == here)
     if here and theirs and theirs != ours:
         raise ClusterError(
-            f"on the node {here} run the ranks {theirs} (SLURM_GTIDS), where the distribution "
-            f"{environ.get('SLURM_DISTRIBUTION') or 'block'} has {ours or 'none'}: the addresses of the other tasks "
-            "cannot be known. Start them with srun --distribution=block."
+            f"node {here} runs the ranks {theirs} (SLURM_GTIDS), but the distribution "
+            f"{environ.get('SLURM_DISTRIBUTION') or 'block'} has {ours or 'none'} there, so the addresses of the other "
+            "tasks are unknown. Start them with srun --distribution=block."
         )
 
 
 def _addresses_of_aliases(environ: Mapping[str, str]) -> dict[str, str]:
-    """The addresses of nodes whose names do not resolve, which Slurm gives for those of a cloud.
+    """Returns the addresses of nodes whose names do not resolve, which Slurm lists for cloud nodes.
 
-    `SLURM_NODE_ALIASES` is `name:address:hostname` of each, with commas between, and IPv6 addresses in brackets.
+    `SLURM_NODE_ALIASES` is `name:address:hostname` of each, separated by commas, with IPv6 addresses in brackets.
     """
     found = re.findall(r"(?:^|,)([^:,]+):(\[[^\]]+\]|[^:,]+):[^,]*", environ.get("SLURM_NODE_ALIASES", ""))
     return dict(found)
 
 
 def counts_of(text: str) -> Iterator[int]:
-    """Numbers by node as Slurm shortens them: `2(x3),1` is 2 2 2 1.
+    """Yields the numbers of Slurm's shortened list by node: `2(x3),1` is 2 2 2 1.
 
     Raises:
-      ClusterError: it is no such list.
+      ClusterError: the list is malformed.
     """
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
         if match is None:
-            raise ClusterError(f"Slurm's tasks per node read {text!r}, which is no list of numbers such as 2(x3),1.")
+            raise ClusterError(f"Slurm's tasks per node, {text!r}, are not a list of numbers such as 2(x3),1.")
         yield from [int(match[1])] * int(match[2] or 1)
 
 
@@ -226,4 +226,4 @@ def _said(environ: Mapping[str, str], *names: str) -> str:
     for name in names:
         if value := environ.get(f"SLURM_{name}"):
             return value
-    raise ClusterError(f"SLURM_{names[0]} is not set: this process is no task of a job of Slurm's; start it by srun.")
+    raise ClusterError(f"SLURM_{names[0]} is not set: this process is not a task of a Slurm job; start it with srun.")

@@ -1,4 +1,4 @@
-"""`TF_CONFIG`: the JSON that launchers (Kubeflow, Vertex AI, SageMaker, `trainband run`) give each task."""
+"""`TF_CONFIG`: the JSON that launchers (Kubeflow, Vertex AI, SageMaker, `trainband run`) pass to each task."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from trainband.runtime.formatting import printable
 VARIABLE = "TF_CONFIG"
 
 _WITHOUT_A_CLUSTER = frozenset({"environment", "job", "rpc_layer", "trial"})
-"""What platforms write even for a program that runs alone."""
+"""Keys that platforms write even for a standalone program."""
 
 
 def content(environ: Mapping[str, str] | None = None) -> dict[str, Any] | None:
-    """What `TF_CONFIG` says, as it stands there; `None` when it is absent or empty.
+    """Returns the JSON of `TF_CONFIG`, unchecked; `None` when it is absent or empty.
 
     Raises:
-      ClusterError: it is no JSON object.
+      ClusterError: it is not a JSON object.
     """
     text = (os.environ if environ is None else environ).get(VARIABLE, "")
     if not text.strip():
         return None
     try:
         config = json.loads(text)
-        json.dumps(config, ensure_ascii=False).encode()  # half of a character can stand in JSON, and nowhere else
+        json.dumps(config, ensure_ascii=False).encode()  # JSON alone can hold half a character (a lone surrogate)
     except (ValueError, RecursionError) as exc:
         raise ClusterError(f"{VARIABLE} is not JSON: {exc}; it reads {_shorten(text)!r}.") from None
     if not isinstance(config, dict):
@@ -39,16 +39,16 @@ def content(environ: Mapping[str, str] | None = None) -> dict[str, Any] | None:
 
 
 def resolve(environ: Mapping[str, str]) -> Cluster | None:
-    """The cluster that `TF_CONFIG` describes; `None` when it is absent, empty or has an empty cluster.
+    """Returns the cluster in `TF_CONFIG`; `None` when it is absent, empty or has an empty cluster.
 
     ::
 
         {"cluster": {"ps": ["a:2222"], "worker": ["b:2222", "c:2222"]}, "task": {"type": "worker", "index": 1}}
 
-    Other keys beside `cluster` and `task` are left alone: platforms add their own (`environment`,
+    Keys other than `cluster` and `task` are ignored: platforms add their own (`environment`,
     `rpc_layer`, `job`), and a misspelt `cluster` or `task` shows up as a missing one.
 
-    `"guest": true` within `task` marks a worker that stands in no cluster spec and joins a running job; see `Cluster`.
+    `"elastic": true` within `task` marks a worker that is in no cluster spec and joins a running job (`Cluster`).
 
     Raises:
       ClusterError: it is not JSON, or a part is missing or wrong; the message names the part, such as
@@ -72,23 +72,23 @@ def resolve(environ: Mapping[str, str]) -> Cluster | None:
     spec = ClusterSpec(config["cluster"], field=f"{VARIABLE}.cluster.{{job}}")
     if not spec:
         return None
-    task, guest = _read_task(config, spec)
+    task, elastic = _read_task(config, spec)
     try:
-        return Cluster(spec=spec, task=task, guest=guest)
+        return Cluster(spec=spec, task=task, elastic=elastic)
     except ClusterError as exc:
         raise ClusterError(f"{VARIABLE}.task: {exc}") from None
 
 
 def write(cluster: Cluster) -> str:
-    """The text that makes `resolve` give this cluster."""
+    """Returns the text from which `resolve` returns this cluster."""
     task: dict[str, object] = {"type": cluster.task.job, "index": cluster.task.index}
-    if cluster.guest:
-        task["guest"] = True
+    if cluster.elastic:
+        task["elastic"] = True
     return json.dumps({"cluster": cluster.spec.as_dict(), "task": task})
 
 
 def _read_task(config: Mapping[str, object], spec: ClusterSpec) -> tuple[Task, bool]:
-    """The task, and whether it is a guest."""
+    """Returns the task, and whether it is an elastic worker."""
     field = f"{VARIABLE}.task"
     task = config.get("task")
     if task is None:
@@ -100,10 +100,10 @@ def _read_task(config: Mapping[str, object], spec: ClusterSpec) -> tuple[Task, b
             raise ClusterError(f"{field}.{part} is missing.")
     job = check_job(task["type"], f"{field}.type")
     index = check_index(task["index"], f"{field}.index")
-    guest = task.get("guest", False)
-    if not isinstance(guest, bool):
-        raise ClusterError(f"{field}.guest must be true or false, got {_shorten(repr(guest))}.")
-    if guest:
+    elastic = task.get("elastic", False)
+    if not isinstance(elastic, bool):
+        raise ClusterError(f"{field}.elastic must be true or false, got {_shorten(repr(elastic))}.")
+    if elastic:
         return Task(job, index), True
     if job != "evaluator" and job not in spec.jobs:
         raise ClusterError(f"{field}.type = {job!r}: {VARIABLE}.cluster has no such job, only {', '.join(spec.jobs)}.")

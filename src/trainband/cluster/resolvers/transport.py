@@ -1,11 +1,11 @@
-"""By which way a task's streams travel, from the environment that its launcher, or whoever starts it, has set."""
+"""The transport of a task's streams, from the environment."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 
-from trainband.cluster.carrier import TRUSTED_FABRIC, Carrier
+from trainband.cluster.transport_choice import TRUSTED_FABRIC, TransportChoice
 from trainband.errors import ClusterError
 
 TRANSPORT = "TRAINBAND_TRANSPORT"
@@ -13,21 +13,21 @@ TRANSPORT = "TRAINBAND_TRANSPORT"
 _UCX = "UCX_"
 
 
-def resolve_carrier(environ: Mapping[str, str] | None = None) -> Carrier:
-    """What the environment asks for; `Carrier.AUTO` where it says nothing.
+def resolve_transport(environ: Mapping[str, str] | None = None) -> TransportChoice:
+    """Returns the transport that the environment requests; `TransportChoice.AUTO` by default.
 
     Args:
-      environ: the environment to look in; `os.environ` when `None`.
+      environ: the environment to read; `os.environ` when `None`.
 
     Raises:
-      ClusterError: it names no transport.
+      ClusterError: the transport is unknown.
     """
     environ = os.environ if environ is None else environ
-    return Carrier.of(environ.get(TRANSPORT, "") or Carrier.AUTO, TRANSPORT)
+    return TransportChoice.of(environ.get(TRANSPORT, "") or TransportChoice.AUTO, TRANSPORT)
 
 
 def resolve_trusted_fabric(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether the network between the tasks is declared safe for streams that are not encrypted.
+    """Whether the network between the tasks is declared safe for unencrypted streams.
 
     Raises:
       ClusterError: the variable is neither 0 nor 1.
@@ -40,6 +40,6 @@ def resolve_trusted_fabric(environ: Mapping[str, str] | None = None) -> bool:
 
 
 def ucx_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The settings of UCX that the user has made, by their names without `UCX_`. UCX reads them itself."""
+    """Returns the user's UCX settings, by their names without `UCX_`. UCX reads them itself."""
     environ = os.environ if environ is None else environ
     return {name.removeprefix(_UCX): value for name, value in environ.items() if name.startswith(_UCX)}

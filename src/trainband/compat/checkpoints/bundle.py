@@ -7,17 +7,22 @@ been so since TensorFlow 0.12.
 
 from __future__ import annotations
 
+import math
+import os
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.tf1.graphs.errors import DataLossError, UnimplementedError
 from trainband.compat.tf1.input.crc32c import masked_crc32c
 from trainband.compat.tf1.protos.wire import messages
+from trainband.runtime.regular_files import UnusableFile, read_regular, regular_file
 
 _MESSAGES = messages(
     "bundle",
@@ -36,6 +41,11 @@ _FOOTER = 48
 _STRING = 7
 _OPAQUE = {20, 21}
 """Types of what only TensorFlow understands: resources and variants."""
+MOST_INDEX_BYTES = 256 << 20
+MOST_KEY_BYTES = 256 << 20
+"""Of all names: each may repeat the beginning of the one before it, which takes no room in the file."""
+MOST_SHARDS = 100_000
+_MOST_SHIFT = 63
 _PART = b"\x00"
 """How the keys of parts of variables begin."""
 
@@ -49,16 +59,25 @@ def read_bundle(prefix: str) -> dict[str, Any]:
     """All values of a checkpoint that TensorFlow has written, by name; the state of iterators is left out.
 
     Raises:
-      DataLossError: a file is damaged.
+      DataLossError: a file is damaged, or says more than is in it.
       UnimplementedError: the table is compressed, or from a machine of another byte order.
     """
-    path = index_of(prefix)
+    try:
+        return _read(prefix, index_of(prefix))
+    except (DecodeError, UnusableFile, LookupError, struct.error, TypeError, ValueError, OverflowError) as exc:
+        raise DataLossError(None, None, f"{index_of(prefix)} is damaged: {exc}") from exc
+
+
+def _read(prefix: str, path: Path) -> dict[str, Any]:
     entries = dict(_entries(path))
     head = _MESSAGES["BundleHead"].FromString(entries.pop(b"", b""))
     if head.endianness:
         raise UnimplementedError(None, None, f"{path} was written on a machine of the other byte order")
+    if not 0 <= head.num_shards <= MOST_SHARDS:
+        raise DataLossError(None, None, f"{path} says that there are {head.num_shards} files of values")
     shards = _Shards(prefix, head.num_shards or 1)
     known = {key: _MESSAGES["BundleEntry"].FromString(value) for key, value in entries.items()}
+    in_order = sorted(known)
     found: dict[str, Any] = {}
     for key, entry in known.items():
         if key.startswith(_PART) or entry.dtype in _OPAQUE:
@@ -66,11 +85,19 @@ def read_bundle(prefix: str) -> dict[str, Any]:
         name = key.decode()
         if entry.slices:
             begin = _PART + key + b"\x00\x01"
-            parts = [shards.value(known[one], name) for one in sorted(known) if one.startswith(begin)]
+            parts = [shards.value(known[one], name) for one in _beginning(in_order, begin)]
             found[name] = _joined(entry, parts)
         else:
             found[name] = shards.value(entry, name)
     return found
+
+
+def _beginning(in_order: Sequence[bytes], begin: bytes) -> Sequence[bytes]:
+    """The keys that begin so, of keys in order."""
+    at = end = bisect_left(in_order, begin)
+    while end < len(in_order) and in_order[end].startswith(begin):
+        end += 1
+    return in_order[at:end]
 
 
 class _Shards:
@@ -82,16 +109,21 @@ class _Shards:
 
     def value(self, entry: Any, name: str) -> Any:
         """The value of an entry."""
+        shape = tuple(one.size for one in entry.shape.dim)
+        if entry.shard_id not in range(len(self._paths)) or min(entry.offset, entry.size, *shape) < 0:
+            raise DataLossError(None, None, f"{self._paths[0]} does not hold {name}: its place makes no sense")
         path = self._paths[entry.shard_id]
         if entry.shard_id not in self._open:
             if not path.is_file():
                 raise DataLossError(None, None, f"there is no {path}, which belongs to the checkpoint")
-            self._open[entry.shard_id] = np.memmap(path, np.uint8, "r") if path.stat().st_size else b""
+            with regular_file(path) as file:
+                self._open[entry.shard_id] = np.memmap(file, np.uint8, "r") if os.fstat(file.fileno()).st_size else b""
         data = bytes(self._open[entry.shard_id][entry.offset : entry.offset + entry.size])
         if len(data) != entry.size:
             raise DataLossError(None, None, f"{path} ends before {name} does")
-        shape = tuple(one.size for one in entry.shape.dim)
         if entry.dtype == _STRING:
+            if math.prod(shape) > len(data):  # each takes a byte for its length
+                raise DataLossError(None, None, f"{path}: {name} has fewer texts than its shape says")
             return _strings(data, shape)
         if masked_crc32c(data) != entry.crc32c:
             raise DataLossError(None, None, f"{path}: the checksum of {name} is wrong")
@@ -100,7 +132,10 @@ class _Shards:
 
 def _joined(entry: Any, parts: Sequence[Any]) -> Any:
     """The value of a variable that was kept in parts, which are in the order of their places."""
-    whole = np.empty([one.size for one in entry.shape.dim], as_dtype(entry.dtype).numpy)
+    shape = [one.size for one in entry.shape.dim]
+    if math.prod(shape) != sum(part.size for part in parts):
+        raise ValueError(f"the parts of a variable of shape {shape} do not add up to it")
+    whole = np.empty(shape, as_dtype(entry.dtype).numpy)
     places = sorted(tuple(extent.start for extent in one.extent) for one in entry.slices)
     for starts, part in zip(places, parts, strict=True):
         whole[tuple(slice(at, at + size) for at, size in zip(starts, part.shape, strict=True))] = part
@@ -118,6 +153,8 @@ def _strings(data: bytes, shape: tuple[int, ...]) -> Any:
     for length in lengths:
         parts.append(data[at : at + length])
         at += length
+    if at > len(data):
+        raise ValueError("a text ends behind the file")
     found = np.empty(len(parts), object)
     found[:] = parts
     return found.reshape(shape)
@@ -125,13 +162,22 @@ def _strings(data: bytes, shape: tuple[int, ...]) -> Any:
 
 def _entries(path: Path) -> Iterator[tuple[bytes, bytes]]:
     """The keys and values of a table, in order."""
-    table = path.read_bytes()
+    table = read_regular(path, MOST_INDEX_BYTES)
     if len(table) < _FOOTER or struct.unpack("<Q", table[-8:])[0] != _MAGIC:
         raise DataLossError(None, None, f"{path} is not the index of a checkpoint, or is cut off")
     at = len(table) - _FOOTER
     _, _, at = _place(table, at)  # of what describes the table, which is nothing
+    end, nbytes = 0, 0
     for _, value in _block(table, at, table, path):
-        yield from _block(value, 0, table, path)
+        offset, size, _ = _place(value, 0)
+        if offset < end:
+            raise DataLossError(None, None, f"{path} has two blocks at one place")
+        end = offset + size
+        for key, entry in _block(value, 0, table, path):
+            nbytes += len(key)
+            if nbytes > MOST_KEY_BYTES:
+                raise DataLossError(None, None, f"{path} has names of more than {MOST_KEY_BYTES:,} bytes")
+            yield key, entry
 
 
 def _place(data: bytes, at: int) -> tuple[int, int, int]:
@@ -144,6 +190,8 @@ def _place(data: bytes, at: int) -> tuple[int, int, int]:
 def _block(places: bytes, at: int, table: bytes, path: Path) -> Iterator[tuple[bytes, bytes]]:
     """The entries of a block, whose place is written at a place."""
     offset, size, _ = _place(places, at)
+    if offset + size + 5 > len(table):
+        raise DataLossError(None, None, f"{path} is cut off, or a place in it makes no sense")
     block, kind = table[offset : offset + size], table[offset + size]
     if masked_crc32c(table[offset : offset + size + 1]) != struct.unpack_from("<I", table, offset + size + 1)[0]:
         raise DataLossError(None, None, f"{path}: a checksum is wrong")
@@ -155,6 +203,8 @@ def _block(places: bytes, at: int, table: bytes, path: Path) -> Iterator[tuple[b
         shared, at = _number(block, at)
         more, at = _number(block, at)
         length, at = _number(block, at)
+        if shared > len(key) or at + more + length > end:
+            raise DataLossError(None, None, f"{path}: an entry ends behind its block")
         key = key[:shared] + block[at : at + more]
         at += more
         yield key, block[at : at + length]
@@ -171,3 +221,5 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
         if byte < 0x80:
             return number, at
+        if shift > _MOST_SHIFT:
+            raise ValueError("a number has no end")

@@ -24,6 +24,7 @@ from trainband.compat.checkpoints.bundle import index_of, read_bundle
 from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.tf1.graphs.errors import DataLossError
 from trainband.errors import TrainbandError
+from trainband.runtime.regular_files import READ_WHOLE, fixed_path, read_regular
 from trainband.runtime.waiting import say_on_stderr
 
 SUFFIX = ".safetensors"
@@ -35,6 +36,7 @@ _KINDS = {
     "C64": "complex64",
 }
 """The types of safetensors, by TensorFlow's names."""
+_MOST_STATE_BYTES = 64 << 20
 _LINE = re.compile(r'^\s*(\w+)\s*:\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)
 
 
@@ -54,7 +56,7 @@ def get_checkpoint_state(checkpoint_dir: Any, latest_filename: str | None = None
         newest = _newest_of_job(directory)
         return None if newest is None else CheckpointState(newest, [newest])
     found: dict[str, list[str]] = {}
-    for key, value in _LINE.findall(path.read_text(encoding="utf-8")):
+    for key, value in _LINE.findall(read_regular(path, _MOST_STATE_BYTES).decode()):
         named = Path(value.replace('\\"', '"').replace("\\\\", "\\"))
         found.setdefault(key, []).append(str(named if named.is_absolute() else directory / named))
     newest_paths = found.get("model_checkpoint_path", [])
@@ -134,7 +136,7 @@ def load(path: Path) -> dict[str, Any]:
     """All values of a safetensors file."""
     return {
         name: np.frombuffer(one["data"], as_dtype(_KINDS[one["dtype"]]).numpy).reshape(one["shape"]).copy()
-        for name, one in deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
+        for name, one in deserialize(read_regular(path, READ_WHOLE))  # type: ignore[no-untyped-call]
     }
 
 
@@ -143,7 +145,7 @@ def metadata_of(prefix: str) -> dict[str, str]:
     path = Path(prefix + SUFFIX)
     if not path.is_file():
         return {}
-    with safe_open(path, "np") as file:
+    with fixed_path(path) as fixed, safe_open(fixed, "np") as file:
         return file.metadata() or {}
 
 

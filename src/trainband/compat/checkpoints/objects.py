@@ -16,7 +16,7 @@ KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 METADATA = "objects"
 """The name in the metadata of our files."""
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
-"""What follows the path of a variable in its name."""
+"""Suffix of a variable's path in its name."""
 
 _MESSAGES = messages(
     "objects",

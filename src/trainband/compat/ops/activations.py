@@ -7,8 +7,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from trainband.compat.ops.arrays import ArgumentError, axis_of
+from trainband.compat.ops.arrays import ArgumentError, axis_of, is_floating
 from trainband.compat.ops.table import op
 
 
@@ -31,8 +32,12 @@ def _selu(x: Any) -> Any:
     return jnp.where(x < 0, _SCALE_ALPHA * jnp.expm1(jnp.minimum(x, 0)), _SCALE * x)
 
 
+def _relu6(x: Any) -> Any:
+    return jax.nn.relu6(x) if is_floating(x) else jnp.clip(x, 0, 6)
+
+
 relu = _activation("tf.nn.relu", "Relu", jax.nn.relu, kinds="float int")
-relu6 = _activation("tf.nn.relu6", "Relu6", jax.nn.relu6, kinds="float int")
+relu6 = _activation("tf.nn.relu6", "Relu6", _relu6, kinds="float int")
 elu = _activation("tf.nn.elu", "Elu", jax.nn.elu)
 selu = _activation("tf.nn.selu", "Selu", _selu)
 softplus = _activation("tf.math.softplus tf.nn.softplus", "Softplus", jax.nn.softplus)
@@ -45,7 +50,8 @@ swish = _activation("tf.nn.silu tf.nn.swish", "Swish", jax.nn.swish)
 
 @op("tf.nn.leaky_relu", type="LeakyRelu", tensors="features")
 def leaky_relu(features: Any, alpha: Any = 0.2) -> Any:
-    """`features` where they are positive, else `alpha` times them."""
+    """`features` where they are positive, else `alpha` times them; whole numbers become float32."""
+    features = features if is_floating(features) else features.astype(np.float32)
     return jnp.where(features > 0, features, alpha * features)
 
 

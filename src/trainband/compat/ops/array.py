@@ -10,6 +10,7 @@ import numpy as np
 
 from trainband.compat.ops.arrays import ArgumentError, axes_of, axis_of, known, numpy_or_jax, sizes_of
 from trainband.compat.ops.dtypes import array_of, as_dtype, float32, int32
+from trainband.compat.ops.math import as_fractions
 from trainband.compat.ops.shapes import dims_of
 from trainband.compat.ops.table import op
 
@@ -97,8 +98,8 @@ def expand_dims(input: Any, axis: Any) -> Any:  # noqa: A002
 
 @op("tf.squeeze", type="Squeeze", tensors="input", folds=True, v1="input axis name squeeze_dims=axis")
 def squeeze(input: Any, axis: Any = None) -> Any:  # noqa: A002
-    """Remove the axes of size 1, or some of them."""
-    return numpy_or_jax(input).squeeze(input, axes_of(axis))
+    """Remove the axes of size 1, or some of them; an empty list of axes means all, as in TensorFlow."""
+    return numpy_or_jax(input).squeeze(input, axes_of(axis) or None)
 
 
 @op("tf.concat", type="ConcatV2", lists="values", folds=True, title="concat")
@@ -275,8 +276,9 @@ def range_(start: Any, limit: Any = None, delta: Any = None, dtype: Any = None) 
 
 @op("tf.linspace", v1_names="tf.lin_space", type="LinSpace", tensors="start stop", alike="start stop")
 def linspace(start: Any, stop: Any, num: Any) -> Any:
-    """Return `num` evenly spaced numbers from `start` to `stop`."""
-    return jnp.linspace(start, stop, int(num), dtype=start.dtype)
+    """Return `num` evenly spaced numbers from `start` to `stop`; of whole numbers, fractions."""
+    first, last = as_fractions(start, stop)
+    return jnp.linspace(first, last, int(num), dtype=first.dtype)
 
 
 @op("tf.reverse", v1_names="tf.reverse_v2", type="ReverseV2", tensors="tensor", folds=True)

@@ -78,9 +78,28 @@ def is_floating(value: Any) -> bool:
     return bool(jnp.issubdtype(value.dtype, jnp.floating))
 
 
+def conjugate(value: Any) -> Any:
+    """The conjugate of complex numbers, and all others as they are.
+
+    TensorFlow's derivative by a complex number is the conjugate of JAX's, also where it is passed to an operation.
+    """
+    return jnp.conj(value) if np.issubdtype(value.dtype, np.complexfloating) else value
+
+
 def is_integer(value: Any) -> bool:
     """Whether an array holds whole numbers."""
     return bool(np.issubdtype(value.dtype, np.integer))
+
+
+@jax.custom_jvp
+def with_value(computed: Any, given: Any) -> Any:  # noqa: ARG001 - it counts in the derivative
+    """Give a value, with the derivative of another one."""
+    return given
+
+
+@with_value.defjvp
+def _derivative_of_computed(values: Any, tangents: Any) -> tuple[Any, Any]:
+    return values[1], tangents[0]
 
 
 def demand_axes(value: Any, least: int, what: str = "input") -> None:

@@ -60,4 +60,5 @@ def global_norm(t_list: Any) -> Any:
 def scaled_to_norm(t: Any, use_norm: Any, clip_norm: Any) -> Any:
     """Scale one of several arrays whose global norm is `use_norm`, so that this becomes at most `clip_norm`."""
     scale = clip_norm * jnp.minimum(1 / use_norm, 1 / clip_norm)
-    return t * (scale + (use_norm - use_norm)).astype(t.dtype)  # a norm that is not finite makes the result so
+    # A norm that is infinite or NaN makes the result NaN, so that divergence is not hidden.
+    return t * (scale + (use_norm - use_norm)).astype(t.dtype)

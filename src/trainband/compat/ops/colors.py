@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from trainband.compat.ops.arrays import ArgumentError, is_floating, is_integer, numpy_or_jax
-from trainband.compat.ops.dtypes import as_dtype
+from trainband.compat.ops.dtypes import DType, as_dtype
+from trainband.compat.ops.math import cast, square_root
 from trainband.compat.ops.table import op
 
 
@@ -38,25 +39,32 @@ def convert_image_dtype(image: Any, dtype: Any, saturate: bool = False) -> Any:
 
 def cast_within(value: Any, kind: Any, saturate: bool) -> Any:
     """A value of another dtype; with `saturate`, the largest and smallest number instead of an overflow."""
-    if saturate and np.issubdtype(kind, np.integer):
-        limits = np.iinfo(kind)
-        value = numpy_or_jax(value).clip(value, limits.min, limits.max)
-    return value.astype(kind)
+    return saturate_cast(value, kind) if saturate else cast(value, kind)
 
 
 @op("tf.saturate_cast", v1_names="tf.dtypes.saturate_cast", type="saturate_cast", tensors="value", folds=True)
 def saturate_cast(value: Any, dtype: Any) -> Any:
     """Another dtype, with its largest and smallest number instead of an overflow."""
-    kind = as_dtype(dtype).numpy
-    if np.issubdtype(kind, np.integer):
-        limits = np.iinfo(kind)
-        if is_integer(value):
-            own = np.iinfo(value.dtype)
-            low, high = max(limits.min, own.min), min(limits.max, own.max)
-            value = numpy_or_jax(value).clip(value, np.array(low, value.dtype), np.array(high, value.dtype))
-        else:
-            value = numpy_or_jax(value).clip(value, limits.min, limits.max)
-    return value.astype(kind)
+    kind, own = as_dtype(dtype), as_dtype(value.dtype)
+    if not (kind.is_floating or kind.is_integer) or not (own.is_floating or own.is_integer):
+        return cast(value, kind)
+    limits = zip(_limits(kind), _limits(own), strict=True)
+    low, high = (_within(min(pair, key=abs), own) for pair in limits)
+    return cast(numpy_or_jax(value).clip(value, low, high), kind)
+
+
+def _limits(dtype: DType) -> tuple[int | float, int | float]:
+    """The least and the largest value as Python's numbers, which compare exactly."""
+    number = float if dtype.is_floating else int
+    return number(dtype.min), number(dtype.max)
+
+
+def _within(limit: float, dtype: DType) -> Any:
+    """The number of a dtype that is nearest to a limit, and not beyond it: float32 has no 2**31 - 1."""
+    if not dtype.is_floating:
+        return np.array(limit, dtype.numpy)
+    found = np.array(float(limit), dtype.numpy)
+    return np.nextafter(found, found.dtype.type(0)) if abs(float(found)) > abs(limit) else found
 
 
 def _in_floats(image: Any) -> Any:
@@ -90,7 +98,7 @@ def adjust_contrast(images: Any, contrast_factor: Any) -> Any:
     like={"gamma": "float32", "gain": "float32"}, v1="image gamma gain")  # fmt: skip
 def adjust_gamma(image: Any, gamma: Any = 1, gain: Any = 1) -> Any:
     """Takes each number to the power `gamma`, and scales by `gain`."""
-    if isinstance(gamma, np.ndarray | np.generic | float | int) and bool(np.less(gamma, 0)):
+    if isinstance(gamma, np.ndarray | np.generic | float | int) and np.any(np.less(gamma, 0)):
         raise ArgumentError("Gamma should be a non-negative real number.")
     whole = _in_floats(image)
     return _back((gain * numpy_or_jax(whole, gamma).power(whole, gamma)).astype(whole.dtype), image.dtype)
@@ -190,10 +198,11 @@ yuv_to_rgb = _linear("yuv_to_rgb", _OF_YUV)
     tensors="image", folds=True, v1="image")  # fmt: skip
 def per_image_standardization(image: Any) -> Any:
     """An image with mean 0 and variance 1, as far as it is not uniform."""
-    whole = image if is_floating(image) else image.astype(np.float32)
+    whole = image.astype(np.float32)
     xp = numpy_or_jax(whole)
     count = int(np.prod(whole.shape[-3:]))
     mean = whole.mean((-3, -2, -1), keepdims=True)
-    deviation = xp.sqrt(((whole - mean) ** 2).mean((-3, -2, -1), keepdims=True))
+    variance = ((whole - mean) ** 2).mean((-3, -2, -1), keepdims=True)
+    deviation = xp.sqrt(variance) if xp is np else square_root(variance)  # whose derivative at 0 may be left out
     least = np.array(1.0 / np.sqrt(count), whole.dtype)
     return ((whole - mean) / xp.maximum(deviation, least)).astype(whole.dtype)

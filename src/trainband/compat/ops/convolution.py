@@ -136,7 +136,7 @@ def _transposed(name: str, type_: str, axes: int, v1: str) -> Callable[..., Any]
         return _pulled_back(output_shape, value, filter, strides, padding, data_format, dilations)
 
     compute.__name__ = name
-    compute.__doc__ = f"What the gradient of a convolution over {axes} axes does; the filter is [size, ..., out, in]."
+    compute.__doc__ = f"Computes the gradient of a convolution over {axes} axes; the filter is [size, ..., out, in]."
     return op(
         f"tf.nn.{name}", type=type_, tensors="value filter output_shape", alike="value filter", shapes="output_shape",
         v1=v1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -33,8 +34,20 @@ def softmax_cross_entropy_of_constants(labels: Any, logits: Any, axis: Any = -1)
 )
 def softmax_cross_entropy(labels: Any, logits: Any, axis: Any = -1) -> Any:
     """The cross entropy of each row, by class probabilities; labels have a gradient, too."""
-    where = axis_of(axis, -1)
-    return -jnp.sum(cast(labels, logits.dtype) * jax.nn.log_softmax(logits, where), axis=where)
+    return _of_rows(cast(labels, logits.dtype), logits, axis_of(axis, -1))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _of_rows(labels: Any, logits: Any, axis: int) -> Any:
+    return -jnp.sum(labels * jax.nn.log_softmax(logits, axis), axis=axis)
+
+
+@_of_rows.defjvp
+def _derivative_of_rows(axis: int, values: Any, tangents: Any) -> tuple[Any, Any]:
+    """By the logits, TensorFlow's kernel gives softmax - labels, also where the labels do not sum to 1."""
+    labels, logits = values
+    by_logits = (jax.nn.softmax(logits, axis) - labels) * tangents[1]
+    return _of_rows(labels, logits, axis), jnp.sum(by_logits - jax.nn.log_softmax(logits, axis) * tangents[0], axis)
 
 
 @op(
@@ -91,6 +104,7 @@ def log_poisson_loss(targets: Any, log_input: Any, compute_full_loss: bool = Fal
     loss = jnp.exp(log_input) - log_input * targets
     if not compute_full_loss:
         return loss
-    some = jnp.where(targets > 1, targets, 1)  # below, the approximation is taken to be zero
+    is_zero = (targets >= 0) & (targets <= 1)  # there, the approximation is taken to be zero
+    some = jnp.where(is_zero, 1, targets)
     stirling = some * jnp.log(some) - some + 0.5 * jnp.log(2 * np.pi * some)
-    return loss + jnp.where((targets >= 0) & (targets <= 1), 0, stirling)
+    return loss + jnp.where(is_zero, 0, stirling)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from trainband.compat.ops.arrays import numpy_or_jax
+from trainband.compat.ops.arrays import ArgumentError, numpy_or_jax
 from trainband.compat.ops.table import op
 
 
@@ -22,4 +22,8 @@ def data_format_dim_map(x: Any, src_format: str = "NHWC", dst_format: str = "NCH
     v1="x src_format dst_format name")  # fmt: skip
 def data_format_vec_permute(x: Any, src_format: str = "NHWC", dst_format: str = "NCHW") -> Any:
     """Sizes, or rows, of axes of one order, in another."""
+    if x.shape[0] != len(src_format):
+        raise ArgumentError(
+            f"x must have {len(src_format)} sizes, or rows, for {src_format}, but its shape is {x.shape}"
+        )
     return numpy_or_jax(x).take(x, np.array([src_format.index(one) for one in dst_format]), 0)

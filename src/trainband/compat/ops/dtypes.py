@@ -51,6 +51,11 @@ class DType:
         return bool(np.issubdtype(self.numpy, np.complexfloating))
 
     @property
+    def is_differentiable(self) -> bool:
+        """Whether derivatives are taken by it: it is a floating-point or a complex number."""
+        return self.is_floating or self.is_complex
+
+    @property
     def size(self) -> int:
         """Bytes."""
         return int(self.numpy.itemsize)

@@ -15,8 +15,8 @@ from trainband.compat.ops.table import op
 @op("tf.image.total_variation", type="total_variation", tensors="images")
 def total_variation(images: Any) -> Any:
     """The sum of the differences between neighbours, of each image."""
-    down = jnp.abs(images[..., 1:, :, :] - images[..., :-1, :, :]).sum((-3, -2, -1))
-    right = jnp.abs(images[..., :, 1:, :] - images[..., :, :-1, :]).sum((-3, -2, -1))
+    down = jnp.abs(images[..., 1:, :, :] - images[..., :-1, :, :]).sum((-3, -2, -1), images.dtype)
+    right = jnp.abs(images[..., :, 1:, :] - images[..., :, :-1, :]).sum((-3, -2, -1), images.dtype)
     return down + right
 
 
@@ -26,7 +26,7 @@ def psnr(a: Any, b: Any, max_val: Any) -> Any:
     most = convert_image_dtype(np.asarray(max_val, a.dtype), "float32")
     x, y = convert_image_dtype(a, "float32"), convert_image_dtype(b, "float32")
     error = ((x - y) ** 2).mean((-3, -2, -1))
-    return 20 * jnp.log(most) / np.log(10) - np.float32(10 / np.log(10)) * jnp.log(error)
+    return 20 * jnp.log(most) / np.float32(np.log(10)) - np.float32(10 / np.log(10)) * jnp.log(error)
 
 
 @op("tf.image.ssim", type="ssim", tensors="img1 img2")

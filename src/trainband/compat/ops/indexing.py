@@ -347,8 +347,9 @@ def top_k(input: Any, k: Any = 1) -> Any:  # noqa: A002 - TensorFlow's name
         raise ArgumentError(f"input must be >= 1-D: Shape must be at least rank 1 but is rank {np.ndim(input)}")
     if input.shape[-1] < count:
         raise ArgumentError(f"input must have last dimension >= k = {count} but is {input.shape[-1]}")
-    values, places = jax.lax.top_k(input, count)
-    return values, places.astype(np.int32)
+    # XLA sorts -0.0 below 0.0, where TensorFlow takes the first of the two: they are equal.
+    _, places = jax.lax.top_k(jnp.where(input == 0, jnp.zeros_like(input), input), count)
+    return jnp.take_along_axis(jnp.asarray(input), places, -1), places.astype(np.int32)
 
 
 @op("", type="GatherNd", tensors="dense indices", kinds={"indices": "int"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
@@ -77,6 +77,7 @@ _interrupts = _Interrupts()
 watched = _interrupts.watched
 
 
+@jax.custom_batching.custom_vmap
 def asked(number: Any) -> Any:
     """Whether the loop should end after `number` iterations, because Ctrl-C was pressed."""
 
@@ -84,3 +85,10 @@ def asked(number: Any) -> Any:
         return jax.pure_callback(_interrupts.check, jax.ShapeDtypeStruct((), np.bool_), number)
 
     return jax.lax.cond(number % EVERY == EVERY - 1, ask, lambda _: jnp.bool_(False), number)
+
+
+@asked.def_vmap
+def _never_asked(axis_size: int, in_batched: Sequence[bool], number: Any) -> tuple[Any, bool]:
+    # Many loops at once, as for elements of a dataset: each would ask in each iteration.
+    del in_batched, number
+    return jnp.zeros(axis_size, bool), True

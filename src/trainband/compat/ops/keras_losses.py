@@ -15,7 +15,7 @@ from trainband.compat.ops.math import cast
 from trainband.compat.ops.table import op
 
 EPSILON = 1e-7
-"""What keeps logarithms and quotients finite, as `tf.keras.backend.epsilon()`."""
+"""Keeps logarithms and quotients finite, as `tf.keras.backend.epsilon()`."""
 
 
 def _pair(y_true: Any, y_pred: Any) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import jax.scipy.special as special
 import numpy as np
 
-from trainband.compat.ops.arrays import ArgumentError, is_computed, is_floating, is_integer, numpy_or_jax
+from trainband.compat.ops.arrays import ArgumentError, is_computed, is_floating, is_integer, numpy_or_jax, with_value
 from trainband.compat.ops.checks import check
 from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.ops.shapes import TensorShape
@@ -51,12 +51,42 @@ def _angle(x: Any) -> Any:
     return jnp.angle(x) if jnp.iscomplexobj(x) else jnp.where(x < 0, np.pi, 0).astype(x.dtype)
 
 
+def _guarded(function: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function with an infinite slope somewhere, through which a derivative of zero goes as zero.
+
+    So it is in TensorFlow's kernels, and so a `tf.where` around it can keep its poles out of a gradient.
+
+    Args:
+      slope: of the function's result.
+    """
+    guarded = jax.custom_vjp(function)
+
+    def forward(x: Any) -> tuple[Any, Any]:
+        result = function(x)
+        return result, result
+
+    def backward(result: Any, cotangent: Any) -> tuple[Any]:
+        return (jnp.where(cotangent == 0, 0, cotangent * slope(result)),)
+
+    guarded.defvjp(forward, backward)
+    return lambda x: guarded(jnp.asarray(x)) if jnp.issubdtype(x.dtype, jnp.inexact) else function(x)
+
+
+square_root = _guarded(jnp.sqrt, lambda y: 0.5 / y)
+
+
+def _digamma(x: Any) -> Any:
+    """Undefined at zero, as at the other poles."""
+    found = special.digamma(x)
+    return with_value(found, jnp.where(x == 0, jnp.nan, found))
+
+
 NUMBERS = "float int complex"
 negative = _unary("tf.math.negative tf.negative", "Neg", "negative", v1_names="tf.neg", by_row="x", kinds=NUMBERS)
 abs_ = _unary("tf.math.abs tf.abs", "Abs", _abs, kinds=NUMBERS)
 square = _unary("tf.math.square tf.square", "Square", "square", kinds=NUMBERS)
-sqrt = _unary("tf.math.sqrt tf.sqrt", "Sqrt", jnp.sqrt)
-rsqrt = _unary("tf.math.rsqrt", "Rsqrt", jax.lax.rsqrt, v1_names="tf.rsqrt")
+sqrt = _unary("tf.math.sqrt tf.sqrt", "Sqrt", square_root)
+rsqrt = _unary("tf.math.rsqrt", "Rsqrt", _guarded(jax.lax.rsqrt, lambda y: -0.5 * y * y * y), v1_names="tf.rsqrt")
 exp = _unary("tf.math.exp tf.exp", "Exp", jnp.exp)
 expm1 = _unary("tf.math.expm1", "Expm1", jnp.expm1, v1_names="tf.expm1")
 log = _unary("tf.math.log", "Log", jnp.log, v1_names="tf.log")
@@ -72,13 +102,19 @@ cosh = _unary("tf.math.cosh tf.cosh", "Cosh", jnp.cosh)
 tanh = _unary("tf.math.tanh tf.tanh tf.nn.tanh", "Tanh", jnp.tanh)
 erf = _unary("tf.math.erf", "Erf", special.erf, v1_names="tf.erf")
 lgamma = _unary("tf.math.lgamma", "Lgamma", special.gammaln, v1_names="tf.lgamma")
-digamma = _unary("tf.math.digamma", "Digamma", special.digamma, v1_names="tf.digamma")
+digamma = _unary("tf.math.digamma", "Digamma", _digamma, v1_names="tf.digamma")
 sigmoid = _unary("tf.math.sigmoid tf.sigmoid tf.nn.sigmoid", "Sigmoid", jax.nn.sigmoid)
 sign = _unary("tf.math.sign tf.sign", "Sign", "sign", kinds=NUMBERS)
 floor = _unary("tf.math.floor tf.floor", "Floor", "floor", flat=True, kinds="float")
 ceil = _unary("tf.math.ceil", "Ceil", "ceil", v1_names="tf.ceil", flat=True, kinds="float")
 round_ = _unary("tf.math.round tf.round", "Round", "round", flat=True, kinds=NUMBERS)
-reciprocal = _unary("tf.math.reciprocal", "Reciprocal", lambda x: 1 / x, v1_names="tf.reciprocal", kinds=NUMBERS)
+reciprocal = _unary(
+    "tf.math.reciprocal",
+    "Reciprocal",
+    _guarded(lambda x: 1 / x, lambda y: -y * y),
+    v1_names="tf.reciprocal",
+    kinds=NUMBERS,
+)
 logical_not = _unary("tf.math.logical_not tf.logical_not", "LogicalNot", "logical_not", kinds="bool")
 is_nan = _unary("tf.math.is_nan", "IsNan", jnp.isnan, v1_names="tf.is_nan", kinds="float")
 is_inf = _unary("tf.math.is_inf", "IsInf", jnp.isinf, v1_names="tf.is_inf", kinds="float")
@@ -125,12 +161,16 @@ def _binary(
     )(compute)  # fmt: skip
 
 
+def as_fractions(x: Any, y: Any) -> tuple[Any, Any]:
+    """Whole numbers as float64, or float32 where they are small."""
+    if not is_integer(x):
+        return x, y
+    wide = np.float32 if x.dtype.itemsize <= 2 else np.float64
+    return x.astype(wide), y.astype(wide)
+
+
 def _true_quotient(x: Any, y: Any) -> Any:
-    """A true quotient: of whole numbers in float64, or float32 where they are small."""
-    if is_integer(x):
-        wide = np.float32 if x.dtype.itemsize <= 2 else np.float64
-        x, y = x.astype(wide), y.astype(wide)
-    return numpy_or_jax(x, y).true_divide(x, y)
+    return numpy_or_jax(x, y).true_divide(*as_fractions(x, y))
 
 
 def _divisible(function: str | Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -139,6 +179,7 @@ def _divisible(function: str | Callable[[Any, Any], Any]) -> Callable[[Any, Any]
     def compute(x: Any, y: Any) -> Any:
         if is_integer(x):
             check(lambda: (y != 0).all(), "Integer division by zero")
+            y = numpy_or_jax(y).where(y == 0, 1, y)  # NumPy and XLA give other numbers, and the first warns
         return getattr(numpy_or_jax(x, y), function)(x, y) if isinstance(function, str) else function(x, y)
 
     return compute
@@ -147,12 +188,47 @@ def _divisible(function: str | Callable[[Any, Any], Any]) -> Callable[[Any, Any]
 def _truncated_quotient(x: Any, y: Any) -> Any:
     xp = numpy_or_jax(x, y)
     if is_integer(x):
-        return xp.sign(x) * xp.sign(y) * (xp.abs(x) // xp.abs(y))
-    return xp.true_divide(x, y)
+        floored = xp.floor_divide(x, y)
+        is_lower = (floored * y != x) & ((x < 0) != (y < 0))
+        return floored + is_lower.astype(x.dtype)
+    return xp.trunc(xp.true_divide(x, y))
+
+
+def _floored_quotient(x: Any, y: Any) -> Any:
+    """The quotient, rounded down. NumPy's own function has 29 for 6 // 0.2, and NaN for infinity // 2."""
+    xp = numpy_or_jax(x, y)
+    return xp.floor_divide(x, y) if is_integer(x) else xp.floor(xp.true_divide(x, y))
+
+
+@jax.custom_jvp
+def _rest(x: Any, y: Any) -> Any:
+    return jnp.mod(x, y)
+
+
+@_rest.defjvp
+def _rest_derivative(values: Any, tangents: Any) -> tuple[Any, Any]:
+    return _rest(*values), tangents[0] - tangents[1] * _floored_quotient(*values)
+
+
+def _floored_rest(x: Any, y: Any) -> Any:
+    return np.mod(x, y) if numpy_or_jax(x, y) is np else _rest(x, y) if is_floating(x) else jnp.mod(x, y)
 
 
 def _quotient_or_zero(x: Any, y: Any) -> Any:
+    x, y = as_fractions(x, y)
     return jnp.where(y == 0, 0, x / jnp.where(y == 0, 1, y)).astype(x.dtype)
+
+
+@jax.custom_jvp
+def _product_or_zero(x: Any, y: Any) -> Any:
+    return jnp.where(y == 0, 0, x) * y
+
+
+@_product_or_zero.defjvp
+def _product_or_zero_derivative(values: Any, tangents: Any) -> tuple[Any, Any]:
+    """By the second it is the first, also where the second is zero."""
+    (x, y), (dx, dy) = values, tangents
+    return _product_or_zero(x, y), dx * y + dy * x
 
 
 def _truncated_rest(x: Any, y: Any) -> Any:
@@ -173,8 +249,27 @@ def _power_derivative(values: Any, tangents: Any) -> tuple[Any, Any]:
     return result, dx * (y * _power(x, y - 1)) + dy * by_exponent
 
 
+def _whole_power(x: Any, y: Any) -> Any:
+    """Of whole numbers, all bits of the exponent count: JAX's own stops at 63."""
+    if numpy_or_jax(x, y) is np:
+        return np.power(x, y)
+    base, exponent = jnp.broadcast_arrays(x, y)
+
+    def one_bit(at: Any, carried: Any) -> Any:
+        result, square = carried
+        is_set = (exponent >> at.astype(exponent.dtype)) & 1
+        return jnp.where(is_set == 1, result * square, result), square * square
+
+    bits = exponent.dtype.itemsize * 8
+    return jax.lax.fori_loop(0, bits, one_bit, (jnp.ones_like(base), base))[0]
+
+
 def _to_the_power(x: Any, y: Any) -> Any:
-    return _power(x, y) if numpy_or_jax(x, y) is jnp and is_floating(x) else numpy_or_jax(x, y).power(x, y)
+    xp = numpy_or_jax(x, y)
+    if is_integer(x):
+        check(lambda: (y >= 0).all(), "Integers to negative integer powers are not allowed")
+        return _whole_power(x, xp.maximum(y, 0))
+    return _power(x, y) if xp is jnp and is_floating(x) else xp.power(x, y)
 
 
 def _extreme(first_wins: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -194,6 +289,10 @@ def _first_only(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
     return lambda x, y: function(jax.lax.stop_gradient(x), y)
 
 
+def _zeta(x: Any, q: Any) -> Any:
+    return jnp.where(x < 1, jnp.nan, special.zeta(x, q))
+
+
 add = _binary("tf.math.add tf.add", "Add", "add")
 subtract = _binary("tf.math.subtract tf.subtract", "Sub", "subtract", v1_names="tf.sub")
 multiply = _binary("tf.math.multiply tf.multiply", "Mul", "multiply", v1_names="tf.mul", by_row="x y")
@@ -203,9 +302,9 @@ divide = _binary(
 div = _binary("", "Div", _divisible(lambda x, y: x // y if is_integer(x) else _true_quotient(x, y)), v1_names="tf.div")
 truncatediv = _binary("tf.truncatediv", "TruncateDiv", _divisible(_truncated_quotient))
 floordiv = _binary(
-    "tf.math.floordiv", "FloorDiv", _divisible("floor_divide"), v1_names="tf.floordiv tf.floor_div", flat=True
+    "tf.math.floordiv", "FloorDiv", _divisible(_floored_quotient), v1_names="tf.floordiv tf.floor_div", flat=True
 )
-floormod = _binary("tf.math.floormod", "FloorMod", _divisible("mod"), v1_names="tf.mod tf.floormod tf.math.mod")
+floormod = _binary("tf.math.floormod", "FloorMod", _divisible(_floored_rest), v1_names="tf.mod tf.floormod tf.math.mod")
 truncatemod = _binary("tf.truncatemod", "TruncateMod", _divisible(_truncated_rest))
 pow_ = _binary("tf.math.pow tf.pow", "Pow", _to_the_power)
 maximum = _binary("tf.math.maximum tf.maximum", "Maximum", _extreme(lambda x, y: x >= y))
@@ -223,8 +322,10 @@ greater_equal = _binary("tf.math.greater_equal tf.greater_equal", "GreaterEqual"
 logical_and = _binary("tf.math.logical_and tf.logical_and", "LogicalAnd", "logical_and", kinds="bool")
 logical_or = _binary("tf.math.logical_or tf.logical_or", "LogicalOr", "logical_or", kinds="bool")
 logical_xor = _binary("", "LogicalXor", "logical_xor", v1_names="tf.logical_xor tf.math.logical_xor", kinds="bool")
-div_no_nan = _binary("tf.math.div_no_nan", "DivNoNan", _quotient_or_zero, v1_names="tf.div_no_nan", folds=False)
-multiply_no_nan = _binary("tf.math.multiply_no_nan", "MulNoNan", lambda x, y: jnp.where(y == 0, 0, x) * y, folds=False)
+div_no_nan = _binary(
+    "tf.math.divide_no_nan tf.math.div_no_nan", "DivNoNan", _quotient_or_zero, v1_names="tf.div_no_nan", folds=False
+)
+multiply_no_nan = _binary("tf.math.multiply_no_nan", "MulNoNan", _product_or_zero, folds=False)
 xlogy = _binary(
     "tf.math.xlogy",
     "Xlogy",
@@ -246,19 +347,19 @@ xdivy = _binary(
     folds=False,
     kinds="float",
 )
-zeta = _binary("tf.math.zeta", "Zeta", _first_only(special.zeta), v1_names="tf.zeta", folds=False, kinds="float")
+zeta = _binary("tf.math.zeta", "Zeta", _first_only(_zeta), v1_names="tf.zeta", folds=False, kinds="float")
 
 
 @op("tf.math.igamma", v1_names="tf.igamma", type="Igamma", tensors="a x", alike="a x", kinds={"a": "float"})
 def igamma(a: Any, x: Any) -> Any:
     """The lower regularized incomplete gamma function."""
-    return special.gammainc(a, x)
+    return jnp.where(x == 0, 0, jnp.where(a <= 0, jnp.nan, special.gammainc(jnp.where(a <= 0, 1, a), x)))
 
 
 @op("tf.math.igammac", v1_names="tf.igammac", type="Igammac", tensors="a x", alike="a x", kinds={"a": "float"})
 def igammac(a: Any, x: Any) -> Any:
     """The upper regularized incomplete gamma function."""
-    return special.gammaincc(a, x)
+    return jnp.where(a <= 0, jnp.nan, special.gammaincc(jnp.where(a <= 0, 1, a), x))
 
 
 @op("tf.math.polygamma", v1_names="tf.polygamma", type="Polygamma", tensors="a x", alike="a x", kinds={"a": "float"})
@@ -318,7 +419,27 @@ def complex_(real: Any, imag: Any) -> Any:
 def cast(x: Any, dtype: Any) -> Any:
     """Convert to another dtype. Fractions are truncated; as a boolean, a number is true unless it is zero."""
     wanted = as_dtype(dtype)
+    if wanted.is_integer and is_floating(x):
+        return _truncated(x, wanted.numpy)
     return x != 0 if wanted.is_bool else x.astype(wanted.numpy)
+
+
+def _truncated(x: Any, kind: np.dtype[Any]) -> Any:
+    """Floating-point numbers as integers, by the rules of TensorFlow's kernels on x86 for what is out of range.
+
+    Neither NumPy nor XLA defines those: a program gave other numbers once compiled. The processor converts to 32 or 64
+    bits, of which a smaller dtype takes the low ones, and gives the smallest integer for what does not fit.
+    """
+    xp = numpy_or_jax(x)
+    with np.errstate(over="ignore"):  # float16 ends before: infinite
+        half, limit = x.dtype.type(float(2**63)), x.dtype.type(float(2**31))
+    if kind == np.uint64:
+        upper = xp.where((x >= half) & (x < half * 2), x - half, 0).astype(np.uint64) + np.uint64(2**63)
+        return xp.where((x >= half) | (x != x), upper, _truncated(x, np.dtype(np.int64)).astype(np.uint64))
+    wide: Any = np.dtype(np.int64 if kind in (np.dtype(np.uint32), np.dtype(np.int64)) else np.int32)
+    limit, least = (half if wide == np.int64 else limit), np.iinfo(wide).min
+    fits = (x >= -limit) & (x < limit)
+    return xp.where(fits, xp.where(fits, x, 0).astype(wide), wide.type(least)).astype(kind)
 
 
 def _cast_to(dtype: str, name: str) -> Callable[[Any], Any]:

@@ -64,9 +64,19 @@ def trace(x: Any) -> Any:
 @op("tf.linalg.inv", v1_names="tf.matrix_inverse", type="MatrixInverse", tensors="input")
 def matrix_inverse(input: Any, adjoint: bool = False) -> Any:  # noqa: A002 - TensorFlow's name
     """The inverse of each matrix, or of its adjoint."""
-    found = jnp.linalg.inv(_adjoint(input) if adjoint else input)
-    check(lambda: jnp.isfinite(found).all() | ~jnp.isfinite(input).all(), "Input is not invertible.")
-    return found
+    whole = input.astype(np.float32) if input.dtype == np.float16 else jnp.asarray(input)
+    _check_invertible(whole, "Input is not invertible.")
+    return jnp.linalg.inv(_adjoint(whole) if adjoint else whole).astype(input.dtype)
+
+
+def _check_invertible(matrix: Any, message: str) -> None:
+    """Demand that no pivot is zero or NaN, as TensorFlow's kernels do."""
+
+    def holds() -> Any:
+        upper = jax.lax.linalg.lu(jax.lax.stop_gradient(matrix))[0]
+        return (jnp.abs(jnp.diagonal(upper, axis1=-2, axis2=-1)) > 0).all()
+
+    check(holds, message)
 
 
 @op("tf.linalg.det", v1_names="tf.matrix_determinant", type="MatrixDeterminant", tensors="input")
@@ -255,6 +265,7 @@ def matrix_transpose(a: Any, conjugate: bool = False) -> Any:
 @op("tf.linalg.solve", v1_names="tf.matrix_solve", type="MatrixSolve", tensors="matrix rhs", alike="matrix rhs")
 def matrix_solve(matrix: Any, rhs: Any, adjoint: bool = False) -> Any:
     """The x for which matrix x = rhs."""
+    _check_invertible(jnp.asarray(matrix), "Input matrix is not invertible.")
     return jnp.linalg.solve(_adjoint(matrix) if adjoint else matrix, rhs)
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainband.compat.ops.arrays import ArgumentError, axes_of
+from trainband.compat.ops.reductions import reduce_mean
 from trainband.compat.ops.table import op
 
 
@@ -45,8 +46,8 @@ def lrn(input: Any, depth_radius: Any = 5, bias: Any = 1.0, alpha: Any = 1.0, be
 def moments(x: Any, axes: Any, keepdims: Any = False) -> Any:
     """The mean and the variance over some axes."""
     where = axes_of(axes)
-    mean = jnp.mean(x, axis=where, keepdims=True)
-    variance = jnp.mean(jnp.square(x - jax.lax.stop_gradient(mean)), axis=where, keepdims=bool(keepdims))
+    mean = reduce_mean(x, where, True)
+    variance = reduce_mean(jnp.square(x - jax.lax.stop_gradient(mean)), where, keepdims)
     return (mean if keepdims else jnp.squeeze(mean, where)), variance
 
 

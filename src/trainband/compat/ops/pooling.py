@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainband.compat.ops.arrays import is_floating
+from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.ops.table import op
 
 _LAYOUTS = {3: "NWC", 4: "NHWC", 5: "NDHWC"}
@@ -26,7 +27,11 @@ def _whole(value: Any, layout: str) -> tuple[int, ...]:
 
 
 def _largest(x: Any, window: Any, steps: Any, padding: Any, spread: Any) -> Any:
+    """As TensorFlow's kernel on a CPU: it begins with the least finite number, and NaN is greater than none."""
     first = -np.inf if is_floating(x) else np.iinfo(x.dtype).min
+    if is_floating(x):
+        least = as_dtype(x.dtype).min
+        x = jnp.where(x > least, x, least)
     return jax.lax.reduce_window(x, np.asarray(first, x.dtype), jax.lax.max, window, steps, padding, None, spread)
 
 

@@ -28,6 +28,15 @@ def _drawn(draw: Callable[..., Any], key: Any, shape: Sequence[int], dtype: Any,
     return draw(key, shape=(math.prod(shape),), dtype=dtype, **bounds).reshape(tuple(shape))
 
 
+def _normals(draw: Callable[..., Any], key: Any, shape: Sequence[int], dtype: Any, **bounds: Any) -> Any:
+    """Normally distributed numbers, those of 16 bits rounded from 32, as in TensorFlow.
+
+    JAX makes them of as many random bits as the dtype's mantissa has: of float16 there would be 1,024 different ones.
+    """
+    wide = np.float32 if np.dtype(dtype).itemsize == 2 else dtype
+    return _drawn(draw, key, shape, wide, **bounds).astype(dtype)
+
+
 @op(
     "tf.random.normal",
     v1_names="tf.random_normal",
@@ -39,7 +48,7 @@ def _drawn(draw: Callable[..., Any], key: Any, shape: Sequence[int], dtype: Any,
 )
 def random_normal(key: Any, shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = float32) -> Any:
     """Draw from a normal distribution."""
-    return _drawn(jax.random.normal, key, sizes_of(shape, _WHAT), as_dtype(dtype).numpy) * stddev + mean
+    return _normals(jax.random.normal, key, sizes_of(shape, _WHAT), as_dtype(dtype).numpy) * stddev + mean
 
 
 @op(
@@ -54,7 +63,7 @@ def random_normal(key: Any, shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtyp
 def truncated_normal(key: Any, shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = float32) -> Any:
     """Draw from a normal distribution truncated at two standard deviations."""
     kind = as_dtype(dtype).numpy
-    drawn = _drawn(jax.random.truncated_normal, key, sizes_of(shape, _WHAT), kind, lower=-2.0, upper=2.0)
+    drawn = _normals(jax.random.truncated_normal, key, sizes_of(shape, _WHAT), kind, lower=-2.0, upper=2.0)
     return drawn * stddev + mean
 
 
@@ -154,7 +163,8 @@ def random_gamma(key: Any, size: Any, alpha: Any, beta: Any = None, dtype: Any =
     """Draw from each of some gamma distributions as many numbers as a shape has."""
     kind, rate = as_dtype(dtype).numpy, jnp.ones((), alpha.dtype) if beta is None else beta
     sizes = (*sizes_of(size, _WHAT), *np.broadcast_shapes(np.shape(alpha), np.shape(rate)))
-    return (jax.random.gamma(key, alpha, sizes, kind) / rate).astype(kind)
+    wide = np.float32 if kind.itemsize == 2 else kind  # see `_normals`
+    return (jax.random.gamma(key, alpha.astype(wide), sizes, wide) / rate.astype(wide)).astype(kind)
 
 
 @op(
@@ -194,10 +204,10 @@ def parameterized_truncated_normal(
     sizes = sizes_of(shape, _WHAT)
     parts = [jnp.reshape(one, (-1,) + (1,) * (len(sizes) - 1)) for one in (means, stddevs, minvals, maxvals)]
     mean, deviation, low, high = parts
-    drawn = jax.random.truncated_normal(
-        key, (low - mean) / deviation, (high - mean) / deviation, sizes, as_dtype(dtype).numpy
-    )
-    return drawn * deviation + mean
+    kind = as_dtype(dtype).numpy
+    wide = np.float32 if kind.itemsize == 2 else kind  # see `_normals`
+    limits = ((low - mean) / deviation).astype(wide), ((high - mean) / deviation).astype(wide)
+    return jax.random.truncated_normal(key, *limits, sizes, wide).astype(kind) * deviation + mean
 
 
 @op("", type="orthogonal", tensors="shape", shapes="shape", random=True)
@@ -205,7 +215,7 @@ def random_orthogonal(key: Any, shape: Any, gain: Any = 1.0, dtype: Any = float3
     """A random matrix with orthonormal rows or columns; of more axes, the last are the columns."""
     sizes = sizes_of(shape, _WHAT)
     rows, columns = int(np.prod(sizes[:-1])), sizes[-1]
-    flat = _drawn(jax.random.normal, key, (max(rows, columns), min(rows, columns)), as_dtype(dtype).numpy)
+    flat = _normals(jax.random.normal, key, (max(rows, columns), min(rows, columns)), as_dtype(dtype).numpy)
     q, r = jnp.linalg.qr(flat)
     q = q * jnp.sign(jnp.diagonal(r))
     return gain * (q.T if rows < columns else q).reshape(sizes)

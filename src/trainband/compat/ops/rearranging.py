@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainband.compat.ops.arrays import ArgumentError, axes_of, axis_of, numpy_or_jax, sizes_of
-from trainband.compat.ops.checks import check_range
+from trainband.compat.ops.checks import check, check_range
 from trainband.compat.ops.dtypes import as_dtype, int32
 from trainband.compat.ops.table import op
 
@@ -94,9 +94,11 @@ def reverse_sequence(input: Any, seq_lengths: Any, seq_axis: Any = None, batch_a
     return jnp.take_along_axis(jnp.asarray(input), order.reshape(shape), axis=steps)
 
 
-@op("tf.invert_permutation", v1_names="tf.math.invert_permutation", type="InvertPermutation", tensors="x")
+@op("tf.math.invert_permutation tf.invert_permutation", type="InvertPermutation", tensors="x")
 def invert_permutation(x: Any) -> Any:
     """Where each number is in a permutation."""
+    xp = numpy_or_jax(x)
+    check(lambda: (xp.sort(x) == np.arange(x.size)).all(), f"x must have each number of [0, {x.size}) once")
     return jnp.argsort(x).astype(x.dtype)
 
 

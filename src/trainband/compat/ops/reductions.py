@@ -13,7 +13,7 @@ import numpy as np
 from trainband.compat.ops.arrays import ArgumentError, axes_of, axis_of, is_floating, numpy_or_jax
 from trainband.compat.ops.checks import refuse
 from trainband.compat.ops.dtypes import as_dtype, int64
-from trainband.compat.ops.math import abs_
+from trainband.compat.ops.math import abs_, cast, square_root, truncatediv
 from trainband.compat.ops.table import op
 
 
@@ -45,12 +45,12 @@ def _by_numpy(name: str, *, keeps_dtype: bool = False) -> Callable[..., Any]:
 
 
 def _mean(x: Any, **where: Any) -> Any:
-    """The mean; of whole numbers, the quotient without a remainder."""
+    """The mean; of whole numbers, the quotient of their sum in 64 bits, without a remainder."""
     if is_floating(x) or jnp.iscomplexobj(x):
         return jnp.mean(x, **where)
-    total = jnp.sum(x, dtype=x.dtype, **where)
+    total = jnp.sum(x, dtype=np.uint64 if x.dtype.kind == "u" else np.int64, **where)
     count = max(1, np.size(x) // max(1, np.size(total)))
-    return (jnp.sign(total) * (jnp.abs(total) // count)).astype(x.dtype)
+    return truncatediv(total, np.asarray(count, total.dtype)).astype(x.dtype)
 
 
 def _extreme(name: str) -> Callable[..., Any]:
@@ -62,7 +62,7 @@ def _extreme(name: str) -> Callable[..., Any]:
         sign = -1 if name == "max" else 1
         limits = np.iinfo(x.dtype) if not is_floating(x) else None
         first = sign * np.inf if limits is None else limits.min if name == "max" else limits.max
-        return getattr(jnp, name)(x, initial=first, **where)
+        return getattr(jnp, name)(x, initial=np.asarray(first, x.dtype), **where)
 
     return compute
 
@@ -72,11 +72,11 @@ def _variance(x: Any, **where: Any) -> Any:
 
 
 def _deviation(x: Any, **where: Any) -> Any:
-    return jnp.sqrt(jnp.var(x, **where))
+    return square_root(jnp.var(x, **where))
 
 
 def _euclidean(x: Any, **where: Any) -> Any:
-    return jnp.sqrt(jnp.sum(x * x, **where))
+    return cast(jnp.sqrt(jnp.sum(x * x, dtype=x.dtype, **where)), x.dtype)
 
 
 reduce_sum = _reduction("reduce_sum", "Sum", _by_numpy("sum", keeps_dtype=True))
@@ -86,9 +86,11 @@ reduce_max = _reduction("reduce_max", "Max", _extreme("max"))
 reduce_min = _reduction("reduce_min", "Min", _extreme("min"))
 reduce_all = _reduction("reduce_all", "All", _by_numpy("all"), kinds="bool")
 reduce_any = _reduction("reduce_any", "Any", _by_numpy("any"), kinds="bool")
-reduce_logsumexp = _reduction("reduce_logsumexp", "LogSumExp", special.logsumexp, folds=False)
-reduce_variance = _reduction("reduce_variance", "Variance", _variance, folds=False, names="tf.math.reduce_variance")
-reduce_std = _reduction("reduce_std", "Std", _deviation, folds=False, names="tf.math.reduce_std")
+reduce_logsumexp = _reduction("reduce_logsumexp", "LogSumExp", special.logsumexp, folds=False, kinds="float complex")
+reduce_variance = _reduction(
+    "reduce_variance", "Variance", _variance, folds=False, names="tf.math.reduce_variance", kinds="float complex"
+)
+reduce_std = _reduction("reduce_std", "Std", _deviation, folds=False, names="tf.math.reduce_std", kinds="float complex")
 reduce_euclidean_norm = _reduction(
     "reduce_euclidean_norm", "EuclideanNorm", _euclidean, folds=False, names="tf.math.reduce_euclidean_norm"
 )
@@ -137,7 +139,9 @@ def argmin(input: Any, axis: Any = None, output_type: Any = int64) -> Any:  # no
     return jnp.argmin(_without_nan(input, np.inf), axis=axis_of(axis)).astype(as_dtype(output_type).numpy)
 
 
-def _cumulative(name: str, type_: str, names: str, compute: Callable[..., Any], neutral: float) -> Callable[..., Any]:
+def _cumulative(
+    name: str, type_: str, names: str, compute: Callable[..., Any], neutral: float, kinds: str = "float int complex"
+) -> Callable[..., Any]:
     def cumulate(x: Any, axis: Any = 0, exclusive: bool = False, reverse: bool = False) -> Any:
         where = axis_of(axis)
         if not -x.ndim <= where < x.ndim:
@@ -151,7 +155,7 @@ def _cumulative(name: str, type_: str, names: str, compute: Callable[..., Any], 
 
     cumulate.__name__ = name
     cumulate.__doc__ = f"TensorFlow's {type_} of all elements up to each place along an axis."
-    return op(names, type=type_, tensors="x")(cumulate)
+    return op(names, type=type_, tensors="x", kinds={"x": kinds})(cumulate)
 
 
 def _sums(x: Any, axis: int) -> Any:
@@ -169,7 +173,7 @@ def _log_sums(x: Any, axis: int) -> Any:
 cumsum = _cumulative("cumsum", "Cumsum", "tf.math.cumsum tf.cumsum", _sums, 0)
 cumprod = _cumulative("cumprod", "Cumprod", "tf.math.cumprod tf.cumprod", _products, 1)
 cumulative_logsumexp = _cumulative(
-    "cumulative_logsumexp", "CumulativeLogsumexp", "tf.math.cumulative_logsumexp", _log_sums, -np.inf
+    "cumulative_logsumexp", "CumulativeLogsumexp", "tf.math.cumulative_logsumexp", _log_sums, -np.inf, "float"
 )
 
 
@@ -178,7 +182,7 @@ def norm(tensor: Any, ord: Any = "euclidean", axis: Any = None, keepdims: Any = 
     """The Euclidean norm of the elements, or that of another order, also of matrices for the orders 1 and infinity."""
     where: dict[str, Any] = {"axis": axes_of(axis), "keepdims": bool(keepdims)}
     if ord in ("euclidean", "fro", 2) and (ord != 2 or axis is None or len(where["axis"]) == 1):
-        return jnp.sqrt(jnp.sum(abs_(tensor) ** 2 if jnp.iscomplexobj(tensor) else tensor * tensor, **where))
+        return square_root(jnp.sum(abs_(tensor) ** 2 if jnp.iscomplexobj(tensor) else tensor * tensor, **where))
     if where["axis"] is not None and len(where["axis"]) == 2:
         return jnp.linalg.norm(tensor, ord, **where)
     if ord == 1:

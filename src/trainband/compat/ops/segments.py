@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainband.compat.ops.arrays import is_floating, known, limit_of, numpy_or_jax
+from trainband.compat.ops.arrays import is_floating, is_integer, known, limit_of, numpy_or_jax, with_value
 from trainband.compat.ops.checks import check, check_range
 from trainband.compat.ops.dtypes import as_dtype, int32
 from trainband.compat.ops.indexing import gather
-from trainband.compat.ops.math import cast
+from trainband.compat.ops.math import cast, divide, truncatediv
 from trainband.compat.ops.table import op
 
 Reduce = Callable[[Any, Any, int], Any]
@@ -31,35 +31,55 @@ def _members(data: Any, ids: Any, count: int) -> Any:
 
 
 def _mean(data: Any, ids: Any, count: int) -> Any:
-    return _sum(data, ids, count) / jnp.maximum(_members(data, ids, count), 1)
+    """The means of segments in order: of whole numbers whole, where those of segments in any order are fractions."""
+    quotient = truncatediv if is_integer(data) else divide
+    return quotient(_sum(data, ids, count), jnp.maximum(_members(data, ids, count), 1))
+
+
+def _mean_of_any(data: Any, ids: Any, count: int) -> Any:
+    return divide(_sum(data, ids, count), jnp.maximum(_members(data, ids, count), 1))
 
 
 def _sqrt_n(data: Any, ids: Any, count: int) -> Any:
     return _sum(data, ids, count) / jnp.sqrt(jnp.maximum(_members(data, ids, count), 1))
 
 
-def _extreme(name: str, empty: Callable[[Any], Any]) -> Reduce:
-    """The largest or smallest; several that are equal share the gradient."""
+def _extreme(name: str, first: Callable[[Any, str], Any], empty: Callable[[Any, str], Any]) -> Reduce:
+    """The largest or smallest; several that are equal share the gradient.
+
+    Args:
+      first: what it begins with, by the dtype.
+      empty: what a segment without rows has.
+    """
 
     def compute(data: Any, ids: Any, count: int) -> Any:
-        fill = empty(data.dtype)
-        begin = jnp.full((count, *data.shape[1:]), _worst(data.dtype, name), data.dtype)
+        begin = jnp.full((count, *data.shape[1:]), first(data.dtype, name), data.dtype)
         fixed = jax.lax.stop_gradient(data)
         best = getattr(begin.at[ids], name)(fixed, mode="drop")
-        chosen = (fixed == best.at[ids].get(mode="clip")).astype(data.dtype)
-        several = _sum(chosen, ids, count)
+        result = jnp.where(_members(fixed, ids, count) == 0, empty(data.dtype, name), best)
         if not is_floating(data):
-            return jnp.where(several == 0, fill, best)
-        through = _sum(jnp.where(chosen > 0, data, 0) / several.at[ids].get(mode="clip"), ids, count)
-        exact = best + (through - jax.lax.stop_gradient(through))
-        return jnp.where(several == 0, fill, exact)
+            return result
+        chosen = fixed == best.at[ids].get(mode="clip")
+        several = _sum(chosen.astype(data.dtype), ids, count).at[ids].get(mode="clip")
+        return with_value(_sum(jnp.where(chosen, data, 0) / jnp.maximum(several, 1), ids, count), result)
 
     return compute
 
 
+def _zero(dtype: Any, name: str) -> Any:  # noqa: ARG001 - as `_worst`
+    return np.zeros((), dtype)
+
+
+def _bound(dtype: Any, name: str) -> Any:
+    """The infinite number that every other one is beyond, or the worst of whole numbers."""
+    if not as_dtype(dtype).is_floating:
+        return _worst(dtype, name)
+    return np.asarray(-np.inf if name == "max" else np.inf, dtype)
+
+
 def _worst(dtype: Any, name: str) -> Any:
     kind = as_dtype(dtype)
-    return kind.min if name == "max" else kind.max
+    return np.asarray(kind.min if name == "max" else kind.max, dtype)
 
 
 @jax.custom_jvp
@@ -118,13 +138,12 @@ def _segmented(name: str, reduce: Reduce, *, is_sorted: bool) -> Callable[..., A
 
 for _name, _reduce in (
     ("sum", _sum), ("mean", _mean), ("prod", _product),
-    ("max", _extreme("max", lambda _: 0)), ("min", _extreme("min", lambda _: 0)),
+    ("max", _extreme("max", _bound, _zero)), ("min", _extreme("min", _bound, _zero)),
 ):  # fmt: skip
     _segmented(f"segment_{_name}", _reduce, is_sorted=True)
 for _name, _reduce in (
-    ("sum", _sum), ("mean", _mean), ("prod", _product), ("sqrt_n", _sqrt_n),
-    ("max", _extreme("max", lambda dtype: _worst(dtype, "max"))),
-    ("min", _extreme("min", lambda dtype: _worst(dtype, "min"))),
+    ("sum", _sum), ("mean", _mean_of_any), ("prod", _product), ("sqrt_n", _sqrt_n),
+    ("max", _extreme("max", _worst, _worst)), ("min", _extreme("min", _worst, _worst)),
 ):  # fmt: skip
     _segmented(f"unsorted_segment_{_name}", _reduce, is_sorted=False)
 

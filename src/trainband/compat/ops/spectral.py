@@ -19,7 +19,7 @@ def _names(name: str, *, is_old: bool = True) -> dict[str, Any]:
 def _transform(name: str, axes: int, *, inverse: bool) -> Callable[[Any], Any]:
     def compute(input: Any) -> Any:  # noqa: A002 - TensorFlow's name
         function = jnp.fft.ifftn if inverse else jnp.fft.fftn
-        return function(input, axes=tuple(range(-axes, 0))).astype(input.dtype)
+        return input if 0 in input.shape[-axes:] else function(input, axes=tuple(range(-axes, 0))).astype(input.dtype)
 
     compute.__name__ = name
     compute.__doc__ = f"TensorFlow's {name} over the last {axes} axes."
@@ -30,6 +30,8 @@ def _real_transform(name: str, axes: int) -> Callable[..., Any]:
     def compute(input_tensor: Any, fft_length: Any = None) -> Any:
         lengths = None if fft_length is None else sizes_of(fft_length, "the length of a transform")
         wide = as_dtype("complex128" if input_tensor.dtype.itemsize > 4 else "complex64").numpy
+        if lengths is None and 0 in input_tensor.shape[-axes:]:
+            return input_tensor.astype(wide)
         return jnp.fft.rfftn(input_tensor, lengths, axes=tuple(range(-axes, 0))).astype(wide)
 
     compute.__name__ = name
@@ -42,6 +44,8 @@ def _inverse_real_transform(name: str, axes: int) -> Callable[..., Any]:
     def compute(input_tensor: Any, fft_length: Any = None) -> Any:
         lengths = None if fft_length is None else sizes_of(fft_length, "the length of a transform")
         narrow = as_dtype("float64" if input_tensor.dtype.itemsize > 8 else "float32").numpy
+        if lengths is None and 0 in input_tensor.shape[-axes:]:
+            return input_tensor.real.astype(narrow)
         return jnp.fft.irfftn(input_tensor, lengths, axes=tuple(range(-axes, 0))).astype(narrow)
 
     compute.__name__ = name

@@ -277,7 +277,7 @@ def _read() -> dict[str, tuple[str, ...]]:
 MODULES: dict[str, tuple[str, ...]] = _read()
 """The namespaces whose names a module has, in the order in which they are searched."""
 PRIVATE: dict[str, dict[str, tuple[str, str]]] = {f"tf.{module}": read(table) for module, table in _PRIVATE.items()}
-"""What else it has: of each name the file, and what it is called there."""
+"""Its other names: for each, the file and the name there."""
 
 
 def spaces_of(module: str) -> tuple[str, ...] | None:

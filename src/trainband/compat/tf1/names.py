@@ -34,7 +34,8 @@ _TABLE: dict[str, str] = {
         .ops.dtypes: double=float64
         sessions.session: Session InteractiveSession
         graphs.default_session: get_default_session
-        graphs.config: ConfigProto GPUOptions GraphOptions OptimizerOptions RunOptions RunMetadata
+        graphs.config: ConfigProto GPUOptions GraphOptions OptimizerOptions RunOptions
+        protos.run_metadata: RunMetadata
         graphs.device_spec: DeviceSpec
         graphs.scopes: device name_scope op_scope control_dependencies add_to_collection get_collection
         graphs.scopes: get_collection_ref colocate_with container disable_v2_behavior disable_eager_execution
@@ -175,6 +176,7 @@ _TABLE: dict[str, str] = {
         .checkpoints.reader: list_variables load_variable CheckpointReader NewCheckpointReader=CheckpointReader
         .checkpoints.reader: load_checkpoint
         training.checkpoint_start: init_from_checkpoint
+        training.warm_start: warm_start VocabInfo
         sessions.cluster_spec: ClusterSpec ClusterDef JobDef ServerDef
         sessions.server: Server
         graphs.device: replica_device_setter
@@ -503,6 +505,7 @@ _TABLE: dict[str, str] = {
         estimators.run_config: RunConfig
         estimators.train_and_evaluate: TrainSpec EvalSpec train_and_evaluate
         estimators.warm_start: WarmStartSettings
+        training.warm_start: VocabInfo
         estimators.canned: LinearClassifier LinearRegressor DNNClassifier DNNRegressor DNNLinearCombinedClassifier
         estimators.canned: DNNLinearCombinedRegressor BaselineClassifier BaselineRegressor
         estimators.exporters: Exporter LatestExporter FinalExporter BestExporter

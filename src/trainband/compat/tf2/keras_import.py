@@ -8,7 +8,9 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
+from trainband.cluster.resolvers.keras_backend import replace_tensorflow
 from trainband.runtime.overrides import override
+from trainband.runtime.waiting import say_on_stderr
 
 
 class _Bridged(Loader):
@@ -24,7 +26,7 @@ class _Bridged(Loader):
     @override
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
-        inside = sys.modules.get("trainband.keras.inside")
+        inside = sys.modules.get("trainband.keras.keras_internals")
         if inside is None or hasattr(inside, "keras"):  # else whoever is importing it will do this
             from trainband.compat.tf2.keras_names import keras_module
 
@@ -42,6 +44,8 @@ class KerasFinder(MetaPathFinder):
         spec = PathFinder.find_spec(fullname, path, target) if fullname == "keras" else None
         if spec is None or spec.loader is None:
             return None
+        if replace_tensorflow():  # scripts set it just before they import Keras
+            say_on_stderr("KERAS_BACKEND=tensorflow: Keras computes with JAX, on this front end's tensors")
         spec.loader = _Bridged(spec.loader)
         return spec
 

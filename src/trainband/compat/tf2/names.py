@@ -32,7 +32,7 @@ _TABLE: dict[str, str] = {
         clipping: clip_by_global_norm
         .tf2.operations.sparse: SparseTensor
         .tf2.data.sparse_tensor: SparseTensorSpec
-        .tf2.data.hosted: as_string=operations.strings.as_string
+        .tf2.data.hosted: as_string=operations.strings.as_string edit_distance=input.sparse.edit_distance
         .tf2.operations.checks: Assert assert_equal assert_less assert_greater assert_rank
         .tf2.operations.selecting: boolean_mask dynamic_partition gather_nd foldl foldr scan vectorized_map
         .tf2.operations.selecting: grad_pass_through tuple=tuple_
@@ -64,20 +64,21 @@ _TABLE: dict[str, str] = {
         ops: matrix_transpose=tf.matrix_transpose l2_normalize=tf.math.l2_normalize
     """,
     "tf.math": """
-        .tf2.operations.elementwise: erfinv erfcinv ndtri divide_no_nan reciprocal_no_nan nextafter
-        .tf2.operations.selecting: invert_permutation
+        .tf2.operations.elementwise: erfinv erfcinv ndtri reciprocal_no_nan nextafter
         .tf2.operations.checks: is_non_decreasing is_strictly_increasing
         .tf2.settings.graphs: truediv
         ops: logical_xor=tf.math.logical_xor mod=tf.math.floormod
     """,
     "tf.nn": """
-        networks: softmax_cross_entropy_with_logits dropout embedding_lookup compute_average_loss
-        networks: scale_regularization_loss
+        networks: softmax_cross_entropy_with_logits dropout embedding_lookup
+        .tf2.distribute.losses: compute_average_loss scale_regularization_loss
         .tf2.operations.nets: weighted_cross_entropy_with_logits log_poisson_loss log_uniform_candidate_sampler
         .tf2.operations.nets: uniform_candidate_sampler nce_loss sampled_softmax_loss
         .tf2.operations.nets: batch_norm_with_global_normalization conv_transpose ctc_loss collapse_repeated
         .tf2.operations.embeddings: embedding_lookup_sparse safe_embedding_lookup_sparse
         .tf2.operations.elementwise: gelu
+        .tf2.data.hosted: ctc_greedy_decoder=operations.ctc.ctc_greedy_decoder
+        .tf2.data.hosted: ctc_beam_search_decoder=operations.ctc.ctc_beam_search_decoder_v2
         ops: max_pool2d=tf.nn.max_pool avg_pool2d=tf.nn.avg_pool space_to_batch=tf.space_to_batch_nd
     """,
     "tf.random": """
@@ -140,6 +141,7 @@ _TABLE: dict[str, str] = {
         .tf2.data.optional: Optional
         .tf2.data.experimental: unbatch unique scan take_while enumerate_dataset group_by_window
         .tf2.data.experimental: bucket_by_sequence_length ignore_errors snapshot shuffle_and_repeat map_and_batch
+        .tf2.data.experimental: rejection_resample
         .tf2.data.experimental: parallel_interleave prefetch_to_device copy_to_device Counter RandomDataset cardinality
         .tf2.data.experimental: assert_cardinality get_single_element choose_from_datasets sample_from_datasets save
         .tf2.data.experimental: load get_structure enable_debug_mode TFRecordWriter
@@ -203,6 +205,11 @@ _TABLE: dict[str, str] = {
         .tf2.operations.sparse: SparseTensor from_dense to_dense reorder sparse_dense_matmul reduce_sum reduce_max add
         .tf2.operations.sparse: concat retain reshape transpose expand_dims slice softmax eye map_values to_indicator
         .tf2.operations.sparse: mask
+        .tf2.data.hosted: fill_empty_rows=input.sparse.sparse_fill_empty_rows
+    """,
+    "tf.sets": """
+        .tf2.data.hosted: size=input.sets.set_size intersection=input.sets.set_intersection
+        .tf2.data.hosted: difference=input.sets.set_difference union=input.sets.set_union
     """,
     "tf.train": """
         .tf1.protos.example: Example Feature Features BytesList FloatList Int64List FeatureList FeatureLists

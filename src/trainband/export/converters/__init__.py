@@ -1,4 +1,4 @@
-"""Converters: what runs in an environment of its own, because its libraries are large or go with no others.
+"""Converters: scripts that run in their own environment, because their libraries are large or conflict with others.
 
-The scripts here are run by the Python of that environment, and import only what is installed there.
+The Python of that environment runs the scripts, which import only packages installed there.
 """

@@ -1,4 +1,4 @@
-"""The Python of another environment: found, made, and given a script to run."""
+"""The Python of another environment: finds it, creates it, and runs scripts in it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from trainband.runtime.waiting import Say
 
 HERE = Path(__file__).parent
 CONVERT_S = 600.0
-"""How long one conversion may take."""
+"""Deadline of one conversion."""
 PROBE_S = 120.0
-"""How long an interpreter may take to import what is asked of it."""
+"""Deadline of an interpreter's imports."""
 INSTALL_S = 1800.0
-"""How long pip may take."""
+"""Deadline of pip."""
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """What a converter is made of.
+    """The package of a converter.
 
     Attributes:
-      name: as pip installs it.
-      module: as it is imported.
+      name: for pip.
+      module: for imports.
       stablehlo: its module with StableHLO's versions.
     """
 
@@ -44,7 +44,7 @@ PACKAGES = {
     "litert": Package("litert-converter", "litert_converter", "litert_converter.mlir.dialects.stablehlo"),
     "saved-model": Package("tensorflow", "tensorflow", "tensorflow.compiler.mlir.stablehlo.stablehlo"),
 }
-"""Of each target that is converted in another environment."""
+"""Package of each target that is converted in another environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Converter:
     @classmethod
     @functools.cache  # the imports of TensorFlow take seconds
     def found(cls, package: Package, given: Path | None, purpose: str) -> Converter:
-        """The environment of the interpreter that is given, or this one.
+        """Returns the environment of the given interpreter, or this one.
 
         Raises:
           YourError: it lacks the package.
@@ -71,7 +71,7 @@ class Converter:
             if find_spec(package.module) is None:
                 raise YourError(
                     f"{purpose} needs {package.name}, which is not in this environment. Name a Python that has it "
-                    "(--converter PYTHON), or have an environment made for it (--make-converter DIRECTORY)."
+                    "(--converter PYTHON), or create an environment for it (--make-converter DIRECTORY)."
                 )
             given = Path(sys.executable)
         code = f"from {package.stablehlo.rpartition('.')[0]} import stablehlo; print(stablehlo.get_current_version())"
@@ -80,12 +80,12 @@ class Converter:
                 [given, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S, check=False
             )
         except OSError as exc:
-            raise YourError(f"the converter's Python, {given}, cannot be run: {exc.strerror}.") from exc
+            raise YourError(f"cannot run the converter's Python, {given}: {exc.strerror}.") from exc
         except subprocess.TimeoutExpired:
             raise YourError(f"{given} did not import {package.name} within {PROBE_S:.0f} s.") from None
         if probe.returncode:
             raise YourError(
-                f"{purpose} needs {package.name}, and the Python in {given} cannot import it: "
+                f"{purpose} needs {package.name}, but {given} cannot import it: "
                 f"{_last_line(probe.stderr)}. Install it there ({given} -m pip install {package.name}), or name "
                 "another (--converter PYTHON)."
             )
@@ -93,7 +93,7 @@ class Converter:
 
 
 def make_environment(directory: Path, package: Package, say: Say) -> Path:
-    """A virtual environment with a package, made unless it is there.
+    """Returns the Python of a virtual environment with a package, creating it if missing.
 
     Raises:
       YourError: the directory holds something else, or the installation failed.
@@ -101,8 +101,8 @@ def make_environment(directory: Path, package: Package, say: Say) -> Path:
     python = directory / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     if not python.exists():
         if directory.exists() and any(directory.iterdir()):
-            raise YourError(f"--make-converter {directory}: this is something else than a virtual environment.")
-        say(f"makes a virtual environment in {directory}")
+            raise YourError(f"--make-converter {directory}: this is not a virtual environment; give another directory.")
+        say(f"creating a virtual environment in {directory}")
         venv.create(directory, with_pip=True)
     has: list[str | Path] = [
         python,
@@ -111,28 +111,26 @@ def make_environment(directory: Path, package: Package, say: Say) -> Path:
     ]
     if subprocess.run(has, check=False, timeout=PROBE_S).returncode == 0:
         return python
-    say(f"installs {package.name} there, some hundreds of megabytes; this happens once")
+    say(f"installing {package.name} there, several hundred megabytes; this happens once")
     command: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package.name]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=INSTALL_S, check=False)
     except subprocess.TimeoutExpired:
         raise YourError(f"pip did not install {package.name} within {INSTALL_S:.0f} s.") from None
     if done.returncode:
-        raise YourError(f"{package.name} could not be installed into {directory}: {_last_line(done.stderr)}")
+        raise YourError(f"could not install {package.name} into {directory}: {_last_line(done.stderr)}")
     return python
 
 
-def run_script(
-    python: Path, script: str, work: Path, request: Mapping[str, Any], purpose: str, deadline_s: float = CONVERT_S
-) -> dict[str, Any]:
-    """Runs a script of this folder on a directory, which holds its files and, as `request.json`, what is wanted.
+def run_script(python: Path, script: str, work: Path, request: Mapping[str, Any], purpose: str) -> dict[str, Any]:
+    """Runs a script of this folder on a directory, which holds its files and its arguments, `request.json`.
 
     Returns:
-      what the script has written as `answer.json`.
+      The contents of `answer.json`, which the script writes.
 
     Raises:
-      ModelError: it answers that the program cannot be converted, or crashed.
-      YourError: it cannot be run, or did not end in time.
+      ModelError: the program cannot be converted, or the script crashed on it.
+      YourError: it cannot be run, or missed its deadline.
     """
     (work / "request.json").write_text(json.dumps(dict(request)), encoding="utf-8")
     answer = work / "answer.json"
@@ -142,16 +140,16 @@ def run_script(
             [python, HERE / script, work],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=deadline_s,
+            timeout=CONVERT_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise YourError(f"{purpose}: {python} was not done within {deadline_s:.0f} s and was stopped.") from None
+        raise YourError(f"{purpose}: {python} did not finish within {CONVERT_S:.0f} s and was stopped.") from None
     except OSError as exc:
-        raise YourError(f"{purpose}: {python} cannot be run: {exc}.") from exc
+        raise YourError(f"{purpose}: cannot run {python}: {exc}.") from exc
     if not answer.is_file():
-        if done.returncode < 0:  # what it converts was too much for it
-            raise ModelError(f"{purpose}: {python} was ended by signal {-done.returncode}")
+        if done.returncode < 0:  # the program crashed it
+            raise ModelError(f"{purpose}: {python} was killed by signal {-done.returncode}")
         raise YourError(f"{purpose}: {python} exited with {done.returncode}: {_last_line(done.stderr)}")
     said: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
     if "error" in said:
@@ -161,4 +159,4 @@ def run_script(
 
 def _last_line(output: bytes) -> str:
     lines = output.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"

@@ -1,4 +1,4 @@
-"""Runs a TensorFlow SavedModel once. Run by a Python that has TensorFlow; imports nothing else.
+"""Runs a TensorFlow SavedModel once. Runs in a Python with TensorFlow; imports nothing else.
 
     python run_saved_model.py DIRECTORY
 
@@ -17,7 +17,7 @@ import numpy as np
 
 
 def run(work: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """Writes the outputs as bytes, and says what they are."""
+    """Writes the outputs as bytes, and returns their dtypes and shapes."""
     tf: Any = import_module("tensorflow")
     signature = tf.saved_model.load(request["model"]).signatures[request["signature"]]
     with np.load(work / "inputs.npz") as stored:
@@ -28,7 +28,7 @@ def run(work: Path, request: dict[str, Any]) -> dict[str, Any]:
     try:
         outputs = {name: tensor.numpy() for name, tensor in signature(**inputs).items()}
     except tf.errors.OpError as exc:
-        return {"error": f"TensorFlow says: {exc.message[:2000]}"}
+        return {"error": f"TensorFlow reports: {exc.message[:2000]}"}
     flat: dict[str, Any] = {name: np.frombuffer(array.tobytes(), np.uint8) for name, array in outputs.items()}
     np.savez(work / "outputs.npz", **flat)
     return {"outputs": [[name, array.dtype.name, list(array.shape)] for name, array in outputs.items()]}

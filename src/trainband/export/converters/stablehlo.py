@@ -1,4 +1,4 @@
-"""StableHLO for a program that reads an older version of it than JAX writes."""
+"""StableHLO for a program that reads an older version than JAX writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainband.errors import ModelError
 
 
 def portable(exported: Any, version: str) -> bytes:
-    """An exported function as a portable artifact of a version of StableHLO.
+    """Serialises an exported function as a portable artifact of a StableHLO version.
 
     Raises:
       ModelError: that version lacks an operation.
@@ -20,5 +20,5 @@ def portable(exported: Any, version: str) -> bytes:
         text = stablehlo.deserialize_portable_artifact_str(exported.mlir_module_serialized)
         artifact: bytes = stablehlo.serialize_portable_artifact_str(text, oldest)
     except ValueError as exc:
-        raise ModelError(f"StableHLO {version}, which the converter reads, lacks something: {exc}") from exc
+        raise ModelError(f"StableHLO {version}, which the converter reads, lacks an operation: {exc}") from exc
     return artifact

@@ -1,4 +1,4 @@
-"""StableHLO to a LiteRT file. Run by a Python that has litert-converter; imports nothing else.
+"""Converts StableHLO to a LiteRT file. Runs in a Python with litert-converter; imports nothing else.
 
     python write_litert.py DIRECTORY
 
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def convert(work: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """Writes the file, and says with what."""
+    """Writes the file, and returns the versions used."""
     package: Any = import_module("litert_converter")
     ir: Any = import_module("litert_converter.mlir.ir")
     passmanager: Any = import_module("litert_converter.mlir.passmanager")
@@ -40,7 +40,7 @@ def convert(work: Path, request: dict[str, Any]) -> dict[str, Any]:
             api.run_convert_to_tfl_passes(module, passmanager.PassManager(), config)
             api.export_flatbuffer_to_file(module.operation, str(work / "model.tflite"))
         except ValueError as exc:
-            return {"error": f"litert-converter says: {str(exc)[:2000]}"}
+            return {"error": f"litert-converter reports: {str(exc)[:2000]}"}
     return {"litert_converter": package.__version__}
 
 

@@ -1,4 +1,4 @@
-"""StableHLO and weights to a TensorFlow SavedModel. Run by a Python that has TensorFlow; imports nothing else.
+"""Converts StableHLO and weights to a TensorFlow SavedModel. Runs in a Python with TensorFlow; imports nothing else.
 
     python write_saved_model.py DIRECTORY
 
@@ -18,13 +18,13 @@ import numpy as np
 
 
 def save(work: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """Writes the SavedModel, and says with what."""
+    """Writes the SavedModel, and returns the versions used."""
     tf: Any = import_module("tensorflow")
     xla: Any = import_module("tensorflow.compiler.tf2xla.python.xla")
     newest = xla.call_module_maximum_supported_version()
     if request["version"] > newest:
         return {
-            "error": f"TensorFlow {tf.__version__} runs calling conventions up to {newest}, and this JAX writes "
+            "error": f"TensorFlow {tf.__version__} runs calling conventions up to {newest}, but this JAX writes "
             f"{request['version']}; install a newer TensorFlow."
         }
     module = tf.Module()

@@ -1,4 +1,4 @@
-"""Target: the seam behind which each format of an export is written, and read again to be tried."""
+"""Target: the seam for writing an exported format, and for loading it again as a trial."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Run = Callable[[Mapping[str, NDArray[Any]]], dict[str, NDArray[Any]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What formats may be told; each refuses what it has not.
+    """Options of formats; each format refuses those it lacks.
 
     Attributes:
-      converter: a Python interpreter whose environment has what the format is converted with (TensorFlow for
-        `saved-model`, litert-converter for `litert`), where that is not in this one.
-      int8: weights of 8 bits, each output channel with a scale of its own.
+      converter: a Python interpreter whose environment has the format's converter (TensorFlow for `saved-model`,
+        litert-converter for `litert`), if this one does not.
+      int8: 8-bit weights, with one scale per output channel.
     """
 
     converter: Path | None = None
@@ -36,7 +36,7 @@ class Target(Protocol):
     """One format."""
 
     name: str
-    """As on the command line."""
+    """Name on the command line."""
 
     def __init__(self, options: Options = NO_OPTIONS) -> None:
         """Raises:
@@ -47,12 +47,12 @@ class Target(Protocol):
         """Writes its files into an empty directory.
 
         Returns:
-          what the manifest is to say of the format: its versions, and which file is what. JSON.
+          The format's data for the manifest: its versions, and the role of each file. JSON.
 
         Raises:
-          ModelError: the format cannot hold the program; says which operation, and where it was written.
+          ModelError: the format cannot hold the program; names the operation, and its source line.
           YourError: a library is missing; names the extra.
         """
 
     def load(self, directory: Path, written: Mapping[str, Any]) -> Run:
-        """Loads what was written as its users do, without the program. `written`: what `write` returned."""
+        """Loads the files as users do, without the program. `written`: the result of `write`."""

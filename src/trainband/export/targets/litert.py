@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from trainband.errors import ModelError, YourError
 from trainband.export.converters.environment import PACKAGES, Converter, run_script
 from trainband.export.converters.stablehlo import portable
-from trainband.export.litert_operations import rewrites, with_quantised_constants
+from trainband.export.litert_rewrites import rewrites, with_quantised_constants
 from trainband.export.operations import program_jaxpr
 from trainband.export.quantised import quantised_weights
 from trainband.export.targets.base import NO_OPTIONS, Options, Run
@@ -27,11 +27,11 @@ from trainband.model.inference import InferenceProgram
 
 MODEL = "model.tflite"
 SIGNATURE = "serving_default"
-"""What programs that run LiteRT files look for."""
+"""Name that programs look for in LiteRT files."""
 
 
 class LiteRT:
-    """See the module."""
+    """Writes and loads LiteRT."""
 
     name = "litert"
 
@@ -39,8 +39,7 @@ class LiteRT:
         self._options = options
 
     def write(self, program: InferenceProgram, directory: Path) -> dict[str, Any]:
-        """See `Target`."""
-        _interpreter()  # what is missing is said before the work, not after
+        _interpreter()  # reports a missing package before the work, not after
         converter = Converter.found(PACKAGES[self.name], self._options.converter, "an export to LiteRT")
         if self._options.int8:
             program = quantised_weights(program)
@@ -48,7 +47,7 @@ class LiteRT:
         closed, quantised = with_quantised_constants(closed, list(program.weights.values()))
         function = jaxpr_as_fun(closed)
         weights = list(program.weights.values())
-        # The lengths that may change are of the jaxpr's own scope.
+        # Variable lengths belong to the jaxpr's own scope.
         inputs = [jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in closed.jaxpr.invars[len(weights) :]]
         jitted = jax.jit(lambda *arrays: function(*weights, *arrays), keep_unused=True)
         try:
@@ -69,7 +68,6 @@ class LiteRT:
         return {"model": MODEL, "signature": SIGNATURE, "int8": bool(quantised), **answer}
 
     def load(self, directory: Path, written: Mapping[str, Any]) -> Run:
-        """See `Target`."""
         path = directory / written["model"]
         interpreter = _interpreter()(model_path=str(path))
         runner = interpreter.get_signature_runner(written["signature"])

@@ -1,4 +1,4 @@
-"""ONNX: one file that ONNX Runtime and many others run, in browsers, on phones and in C++."""
+"""ONNX: one file for ONNX Runtime and many others, in browsers, on phones and in C++."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import JaxprEqn, jaxpr_as_fun
 from numpy.typing import NDArray
 
 from trainband.errors import ModelError, YourError
-from trainband.export.onnx_operations import REWRITES, add_plugins
+from trainband.export.onnx_rewrites import REWRITES, add_plugins
 from trainband.export.operations import line_of_operation, operations, program_jaxpr
 from trainband.export.targets.base import NO_OPTIONS, Options, Run
 from trainband.model.inference import InferenceProgram
 
 MODEL, WEIGHTS = "model.onnx", "model.onnx.data"
 OPSET = 21
-"""The newest that browsers' and phones' runtimes have had for some time."""
+"""The newest that runtimes of browsers and phones have supported for some time."""
 LARGEST_FILE = 1 << 30
-"""Bytes of weights from which on they lie in a file beside the model: a protobuf message ends at 2 GB."""
+"""Bytes of weights from which on they are stored beside the model: a protobuf message is limited to 2 GB."""
 
 
 class ONNX:
-    """See the module."""
+    """Writes and loads ONNX."""
 
     name = "onnx"
 
@@ -38,16 +39,16 @@ class ONNX:
             )
 
     def write(self, program: InferenceProgram, directory: Path) -> dict[str, Any]:
-        """See `Target`."""
-        onnx, jax2onnx = _required("onnx"), _required("jax2onnx")
-        model = _converted(program, jax2onnx, onnx)
+        with _unpatched():
+            onnx, jax2onnx = _required("onnx"), _required("jax2onnx")
+            model = _converted(program, jax2onnx, onnx)
         path = directory / MODEL
         beside = program.nbytes > LARGEST_FILE
         onnx.save(model, str(path), save_as_external_data=beside, location=WEIGHTS if beside else None)
         try:
             onnx.checker.check_model(str(path), full_check=True)
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as exc:
-            raise ModelError(f"{program.name} becomes no valid ONNX model: {_first_line(exc)}") from exc
+            raise ModelError(f"{program.name} does not convert to a valid ONNX model: {_first_line(exc)}") from exc
         return {
             "model": MODEL,
             "opset": model.opset_import[0].version,
@@ -56,7 +57,6 @@ class ONNX:
         }
 
     def load(self, directory: Path, written: Mapping[str, Any]) -> Run:
-        """See `Target`."""
         runtime = _required("onnxruntime")
         session = runtime.InferenceSession(str(directory / written["model"]), providers=["CPUExecutionProvider"])
         names = [output.name for output in session.get_outputs()]
@@ -68,8 +68,8 @@ class ONNX:
 
 
 def _converted(program: InferenceProgram, jax2onnx: Any, onnx: Any) -> Any:
-    """The model, as onnx has it, with the weights as its initializers."""
-    # jax2onnx knows one width of float: half-precision weights are made float32 by the model as it runs.
+    """Returns the model in onnx's form, with the weights as its initializers."""
+    # jax2onnx supports one float width: the model casts half-precision weights to float32 when it runs.
     halves = {name for name, weight in program.weights.items() if weight.dtype in (jnp.float16, jnp.bfloat16)}
     closed = program_jaxpr(program, rewrites=REWRITES, dtypes=dict.fromkeys(halves, jnp.float32))
     jaxpr = closed.jaxpr
@@ -88,7 +88,7 @@ def _converted(program: InferenceProgram, jax2onnx: Any, onnx: Any) -> Any:
 
         def of_needed(*arrays: Any) -> Any:
             given = dict(zip(needed, arrays, strict=True))
-            # What is not needed is a constant that nothing reads.
+            # Unneeded weights become constants that nothing reads.
             return function(*(given[name] if name in given else _nothing(var) for name, var in variables.items()))
 
         try:
@@ -101,7 +101,7 @@ def _converted(program: InferenceProgram, jax2onnx: Any, onnx: Any) -> Any:
                 output_names=outputs,
             )
         except Exception as exc:
-            raise ModelError(f"{program.name}: {_where(exc)}: jax2onnx says: {_first_line(exc)}") from exc
+            raise ModelError(f"{program.name}: {_where(exc)}: jax2onnx reports: {_first_line(exc)}") from exc
 
     graph = model.graph
     values = {value.name: value for value in graph.input}
@@ -133,13 +133,13 @@ def _require_plugins(program: InferenceProgram, closed: Any) -> None:
 
 
 def named(eqn: JaxprEqn) -> str:
-    """An operation in words."""
+    """Describes an operation."""
     line = line_of_operation(eqn)
     return f"the operation {eqn.primitive.name}{f' ({line})' if line else ''}"
 
 
 def _where(exc: BaseException) -> str:
-    """Which operation a converter was at."""
+    """Describes the operation at which a converter failed."""
     found = None
     traceback = exc.__traceback__
     while traceback is not None:
@@ -158,8 +158,21 @@ def _nothing(var: Any) -> Any:
 
 
 @contextlib.contextmanager
+def _unpatched() -> Iterator[None]:
+    """Restores JAX's functions: those of jax2onnx 0.13 stay patched, and take fewer arguments (`jnp.cumsum(x, 0)`)."""
+    before = [(module, dict(vars(module))) for module in (jax, jax.nn, jax.lax, jnp, jnp.linalg)]
+    try:
+        yield
+    finally:
+        for module, names in before:
+            for name, value in names.items():
+                if callable(value) and vars(module).get(name) is not value:
+                    setattr(module, name, value)
+
+
+@contextlib.contextmanager
 def _quiet(*names: str) -> Iterator[None]:
-    """Without the warnings of libraries, which are for their authors."""
+    """Silences warnings of libraries, which are for their authors."""
     loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]
     for logger in loggers:

@@ -1,4 +1,4 @@
-"""SavedModel: a directory that TensorFlow, TensorFlow Serving and Keras's TFSMLayer load."""
+"""SavedModel: a directory for TensorFlow, TensorFlow Serving and Keras's TFSMLayer."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from trainband.model.signature import TensorSpec, structs
 
 MODEL = "saved_model"
 SIGNATURE = "serving_default"
-"""What TensorFlow Serving looks for."""
+"""Name that TensorFlow Serving looks for."""
 PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 class SavedModel:
-    """See the module."""
+    """Writes and loads SavedModels."""
 
     name = "saved-model"
 
@@ -40,7 +40,6 @@ class SavedModel:
         self._options = options
 
     def write(self, program: InferenceProgram, directory: Path) -> dict[str, Any]:
-        """See `Target`."""
         converter = self._converter()
         names = list(program.weights)
         inputs = structs(program.signature.inputs)
@@ -77,7 +76,7 @@ class SavedModel:
         return {"model": MODEL, "signature": SIGNATURE, "platforms": list(exported.platforms), **answer}
 
     def load(self, directory: Path, written: Mapping[str, Any]) -> Run:
-        """See `Target`. TensorFlow is started for each call."""
+        """Starts TensorFlow for each call."""
         python = self._converter().python
         model = (directory / written["model"]).absolute()
 
@@ -109,7 +108,7 @@ def _exported(program: InferenceProgram, function: Any, arguments: list[Any]) ->
     try:
         return jax_export.export(jitted, platforms=PLATFORMS)(*arguments)
     except Exception as exc:
-        # A program with operations of one platform is exported for the CPU, where it is tried.
+        # A program with platform-specific operations is exported for the CPU, where it is tried.
         try:
             return jax_export.export(jitted, platforms=("cpu",))(*arguments)
         except Exception:
@@ -122,5 +121,5 @@ def _described(spec: TensorSpec) -> list[Any]:
 
 
 def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """The bytes of an array, for .npz knows only the dtypes of NumPy."""
+    """Returns the bytes of an array, because .npz only supports NumPy's dtypes."""
     return np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)

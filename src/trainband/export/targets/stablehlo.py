@@ -1,4 +1,4 @@
-"""StableHLO: a program of `jax.export` and the weights beside it, which any JAX in its window of versions loads."""
+"""StableHLO: a program of `jax.export` with its weights, loadable by any JAX in its window of versions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from trainband.model.signature import structs
 from trainband.model.weights_file import write_weights
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
-"""What a program is lowered for; none of them need be here."""
+"""Platforms that a program is lowered for; none needs to be present."""
 
 PROGRAM, WEIGHTS, LOADER = "program.jax_export", "weights.safetensors", "load.py"
 
 
 class StableHLO:
-    """See the module."""
+    """Writes and loads programs of `jax.export`."""
 
     name = "stablehlo"
 
@@ -36,14 +36,13 @@ class StableHLO:
             )
 
     def write(self, program: InferenceProgram, directory: Path) -> dict[str, Any]:
-        """See `Target`."""
         weights = {name: jax.ShapeDtypeStruct(weight.shape, weight.dtype) for name, weight in program.weights.items()}
         inputs = structs(program.signature.inputs)
         jitted = jax.jit(program.function)
         try:
             exported = jax_export.export(jitted, platforms=PLATFORMS)(weights, inputs)
         except Exception as exc:
-            # A Pallas kernel, say, is of one platform; such a program is exported for the one that is here.
+            # A Pallas kernel, for example, is of one platform; such a program is exported for the present one.
             here = {"gpu": "cuda"}.get(jax.default_backend(), jax.default_backend())
             try:
                 exported = jax_export.export(jitted, platforms=(here,))(weights, inputs)
@@ -64,12 +63,11 @@ class StableHLO:
         }
 
     def load(self, directory: Path, written: Mapping[str, Any]) -> Run:
-        """See `Target`."""
         del written
         run: Run = loader.load(directory)
         return run
 
 
 def read(directory: Path) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """(the exported function of weights and inputs, the weights)."""
+    """Returns the exported function of weights and inputs, and the weights."""
     return loader.read(directory)

@@ -1,1 +1,1 @@
-"""The platforms that a job can run on, one a file."""
+"""The platforms that a job can run on, one per file."""

@@ -1,4 +1,4 @@
-"""Which backend somebody means, by its name and the options that he gives."""
+"""Choosing a backend by its name and options."""
 
 from __future__ import annotations
 
@@ -9,27 +9,20 @@ from importlib import import_module
 from typing import Any, cast, get_type_hints
 
 from trainband.errors import ClusterError
-from trainband.launch.backends.base import Backend
+from trainband.launch.backend import Backend
 
-BACKENDS = {
-    "kubernetes": "Kubernetes",
-    "local": "Local",
-    "ray": "Ray",
-    "slurm": "Slurm",
-    "ssh": "Ssh",
-}
-"""The class of each, in the module of its name."""
+BACKENDS = {"kubernetes": "Kubernetes", "local": "Local", "ray": "Ray", "slurm": "Slurm", "ssh": "Ssh"}
+"""The class of each backend, in the module with its name."""
 
 
 def choose(name: str, options: Mapping[str, object] | None = None) -> Backend:
-    """The backend with this name.
+    """Returns the backend with this name.
 
     Args:
       name: one of `BACKENDS`.
-      options: values of its fields.
 
     Raises:
-      ClusterError: there is no such backend, or it has no such option.
+      ClusterError: the backend or the option is unknown.
     """
     kind = _kind(name)
     given = dict(options or {})
@@ -43,14 +36,13 @@ def choose(name: str, options: Mapping[str, object] | None = None) -> Backend:
 
 
 def read_options(name: str, texts: Sequence[str]) -> dict[str, object]:
-    """Options as they stand on the command line.
+    """Parses options from the command line.
 
     Args:
-      name: of the backend.
       texts: each `option=value`; dashes count as underscores.
 
     Raises:
-      ClusterError: there is no such backend, or a text or a value cannot be read.
+      ClusterError: the backend is unknown, or an option or a value is invalid.
     """
     hints = get_type_hints(_kind(name))
     found: dict[str, object] = {}
@@ -75,13 +67,13 @@ def _read(value: str, kind: Any, where: str) -> object:
         if "float" in kinds:
             return float(value)
     except ValueError:
-        raise ClusterError(f"{where}: {value!r} is no number.") from None
+        raise ClusterError(f"{where}: {value!r} is not a number.") from None
     return tuple(value.split(",")) if "tuple" in kinds else value
 
 
 def _kind(name: str) -> type[Any]:
     if name not in BACKENDS:
-        raise ClusterError(f"there is no backend {name!r}; they are {', '.join(BACKENDS)}.")
+        raise ClusterError(f"unknown backend {name!r}; choose one of {', '.join(BACKENDS)}.")
     found = getattr(import_module(f"trainband.launch.backends.{name}"), BACKENDS[name])
     assert isinstance(found, type)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainband.launch.backends.base import Watcher
+from trainband.launch.backend import Watcher
 from trainband.launch.machines.this_machine import ThisMachine
 from trainband.launch.request import JobRequest
 from trainband.launch.supervised_cluster import SupervisedCluster
@@ -21,5 +21,4 @@ class Local:
     host: str = "127.0.0.1"
 
     def prepare(self, request: JobRequest, watcher: Watcher) -> SupervisedCluster:
-        """See `Backend.prepare`."""
         return SupervisedCluster(request, ThisMachine(self.host, request.threads), watcher)

@@ -1,4 +1,4 @@
-"""The backend `ray`: tasks on a Ray cluster, or on one that is started here for the job."""
+"""The backend `ray`: tasks on a Ray cluster, existing or started here for the job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from trainband.cluster.address import Address
 from trainband.cluster.task import Task
 from trainband.errors import ClusterError, YourError
-from trainband.launch.backends.base import Watcher
+from trainband.launch.backend import Watcher
 from trainband.launch.machines.ray import RayMachines
 from trainband.launch.request import JobRequest
 from trainband.launch.supervised_cluster import SupervisedCluster
@@ -25,10 +25,10 @@ _CONNECT_S = 10.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ray:
-    """A Ray cluster that is there, or one on this machine for this job alone.
+    """An existing Ray cluster, or one on this machine for this job only.
 
     Attributes:
-      address: `auto`: the cluster of `RAY_ADDRESS`, which Ray sets in its jobs, or the one that runs on this machine;
+      address: `auto`: the cluster of `RAY_ADDRESS`, which Ray sets in its jobs, or the one running on this machine;
         `HOST:PORT`: of a cluster to which this machine belongs; `local`: a new one on this machine, which ends with
         the job.
       ps_cpus: CPUs of each ps and of the evaluator.
@@ -36,14 +36,14 @@ class Ray:
       worker_gpus: GPUs of each worker and of the chief.
       ps_resources, worker_resources: further resources, separated by commas: `TPU=4,fast=1`.
       strategy: how Ray places the tasks: `PACK`, `SPREAD`, `STRICT_PACK` (all on one node) or `STRICT_SPREAD` (each on
-        another node).
-      place_s: how many seconds to wait until the cluster has the resources, at the start and after a loss.
-      grows: whether the cluster may get nodes that it does not have yet, as from Ray's autoscaler.
+        its own node).
+      place_s: seconds to wait until the cluster has the resources, at the start and after a loss.
+      grows: whether the cluster may gain nodes, for example from Ray's autoscaler.
       working_dir: a directory that Ray copies to all nodes, where the tasks run; when empty, they run in this
-        process's directory, which all nodes share then. Within a job of Ray's, the job's.
+        process's directory, which all nodes must share. Within a Ray job, the job's.
       runtime_env: of the tasks, as JSON, or the name of a file with it: `{"pip": ["trainband"]}`.
-      variables: the names of environment variables that the tasks get, beside those that concern trainband and JAX,
-        separated by commas.
+      variables: comma-separated names of environment variables that the tasks get in addition to those of trainband
+        and JAX.
 
     Source: https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html, "Placement strategy";
       https://docs.ray.io/en/latest/ray-core/handling-dependencies.html, "runtime environments".
@@ -63,11 +63,10 @@ class Ray:
     variables: str = ""
 
     def prepare(self, request: JobRequest, watcher: Watcher) -> SupervisedCluster:
-        """See `Backend.prepare`."""
         if find_spec("ray") is None:
             raise YourError("the backend ray needs Ray, which is not installed: pip install 'trainband[ray]'.")
         if self.strategy not in _STRATEGIES:
-            raise ClusterError(f"strategy={self.strategy!r} is none of Ray's: {', '.join(_STRATEGIES)}.")
+            raise ClusterError(f"strategy must be one of {', '.join(_STRATEGIES)}, got {self.strategy!r}.")
         for name in ("ps_cpus", "worker_cpus", "worker_gpus"):
             if getattr(self, name) < 0:
                 raise ClusterError(f"{name} must be 0 or more, got {getattr(self, name):g}.")
@@ -119,18 +118,18 @@ class Ray:
     def _connect(
         self, environ: Mapping[str, str], runtime_env: dict[str, Any], needed_cpus: float
     ) -> Callable[[], None]:
-        """Connects this process to Ray; returns how that is undone.
+        """Connects this process to Ray; returns a function that disconnects it.
 
         Raises:
-          YourError: there is no such cluster.
+          YourError: the cluster does not exist.
         """
         import ray
 
         if ray.is_initialized():
             if runtime_env or self.address != "auto":
                 raise YourError(
-                    "this process is connected to Ray already, so that address, working_dir and runtime_env come too "
-                    "late: leave them out, give them to ray.init, or call ray.shutdown() first."
+                    "this process is already connected to Ray, too late for address, working_dir and runtime_env; "
+                    "leave them out, pass them to ray.init, or call ray.shutdown() first."
                 )
             return lambda: None
         settings: dict[str, Any] = {"runtime_env": runtime_env, "log_to_driver": False, "logging_level": "warning"}
@@ -140,16 +139,16 @@ class Ray:
         address = environ.get("RAY_ADDRESS") or "auto" if self.address == "auto" else self.address
         if "://" in address:
             raise YourError(
-                f"{address}: trainband runs on a node of the Ray cluster, not by Ray's client. Run it there, or submit "
-                "it as a job: ray job submit --working-dir . -- trainband run --on ray ..."
+                f"{address}: trainband runs on a node of the Ray cluster, not through Ray Client. Run it there, or "
+                "submit it as a job: ray job submit --working-dir . -- trainband run --on ray ..."
             )
         if address not in ("auto", "local"):
             _check_listens(address)
         try:
             ray.init(address=address, **settings)
-        except Exception as exc:  # Ray has no class of its own for what goes wrong here
+        except Exception as exc:  # Ray has no error class for this
             where = {
-                "auto": "no Ray cluster runs on this machine, or it cannot be used",
+                "auto": "no usable Ray cluster runs on this machine",
                 "local": "Ray cannot be started on this machine",
             }.get(address, f"cannot use Ray at {address}")
             raise YourError(
@@ -160,26 +159,26 @@ class Ray:
 
 
 def _check_listens(address: str) -> None:
-    """Refuses an address where nobody listens, to which Ray would try to connect for minutes.
+    """Refuses an address where no process listens; Ray would try to connect for minutes.
 
     Raises:
-      YourError: nobody listens there.
+      YourError: no process listens there.
     """
     where = Address.parse(address, "address")
     try:
         socket.create_connection((where.host, where.port), timeout=_CONNECT_S).close()
     except OSError as exc:
         raise YourError(
-            f"no Ray cluster answers at {address} ({exc}): give the address that `ray start --head` has printed, with "
+            f"no Ray cluster answers at {address} ({exc}); give the address that `ray start --head` printed, with "
             "the port (6379 by default)."
         ) from None
 
 
 def read_resources(text: str, where: str) -> dict[str, float]:
-    """Resources as they stand on the command line: `TPU=4,fast=1`.
+    """Parses resources from the command line: `TPU=4,fast=1`.
 
     Raises:
-      ClusterError: a part is no name and number.
+      ClusterError: a part is not NAME=NUMBER.
     """
     found: dict[str, float] = {}
     for part in filter(None, text.split(",")):
@@ -189,8 +188,8 @@ def read_resources(text: str, where: str) -> dict[str, float]:
         except ValueError:
             value = -1.0
         if not name or not value > 0:
-            raise ClusterError(f"{where}: {part!r} cannot be read; write NAME=NUMBER, with commas between.")
+            raise ClusterError(f"{where}: {part!r} is invalid; write NAME=NUMBER, separated by commas.")
         if name in ("CPU", "GPU"):
-            raise ClusterError(f"{where}: {name} has an option of its own, {where.split('_')[0]}_{name.lower()}s.")
+            raise ClusterError(f"{where}: for {name}, use the option {where.split('_')[0]}_{name.lower()}s.")
         found[name] = value
     return found

@@ -1,4 +1,4 @@
-"""The backend `slurm`: tasks on the nodes that Slurm gives."""
+"""The backend `slurm`: tasks on nodes allocated by Slurm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainband.errors import ClusterError
-from trainband.launch.backends.base import Run, Watcher
+from trainband.launch.backend import Run, Watcher
 from trainband.launch.function import pickled
 from trainband.launch.machines.slurm import SlurmMachines
 from trainband.launch.options import Grace
@@ -26,26 +26,26 @@ _FUNCTION = "function.pickle"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slurm:
-    """Slurm's nodes.
+    """Nodes allocated by Slurm.
 
     Within an allocation (a batch script, or a shell of salloc), the tasks are started on its nodes, and only `python`
-    is looked at. Elsewhere a job is submitted, with these options, and followed to its end. It runs in this process's
-    directory, which its nodes share with this machine.
+    is used. Elsewhere a job is submitted with these options and followed to its end. It runs in this process's
+    directory, which its nodes must share with this machine.
 
     Attributes:
       partition, account, qos, time: as for sbatch; Slurm's defaults when empty.
-      nodes: how many nodes the job has, or those of the tasks that train; Slurm chooses when `None`.
-      cpus_per_task: the CPUs of each task, or of each that trains.
+      nodes: how many nodes the job, or its training tasks, get; Slurm chooses when `None`.
+      cpus_per_task: the CPUs of each task, or of each training task.
       gres: of each node where tasks train, such as `gpu:1`.
       memory: of each node, such as `16G`.
-      ps_partition, ps_cpus: for the ps and the evaluator, which get nodes of their own if one of these is given
-        (a heterogeneous job): its partition, and the CPUs of each of them.
-      name: of the job; that of the program when empty.
-      output: a file for what the tasks print; kept, while there is else none left behind.
-      requeue: whether the job goes back into the queue when its time is over or another job gets its nodes.
-      signal: the signal by which Slurm announces that, and how many seconds before: `USR1@60`. The tasks save and
-        leave.
-      extra: further options for sbatch, as in a shell; they hold for all nodes.
+      ps_partition, ps_cpus: the partition and the CPUs of each ps and the evaluator. If one is given, they get their
+        own nodes (a heterogeneous job).
+      name: of the job; the program's when empty.
+      output: a file for the tasks' output, which is kept; no file is left behind without it.
+      requeue: whether the job is requeued when it runs out of time or is preempted.
+      signal: the signal by which Slurm announces this, and how many seconds before: `USR1@60`. The tasks save and
+        exit.
+      extra: further options for sbatch, as in a shell; they apply to all nodes.
       python: the Python on the nodes: this one's path when empty.
 
     Source: https://slurm.schedmd.com/sbatch.html, https://slurm.schedmd.com/heterogeneous_jobs.html.
@@ -75,17 +75,16 @@ class Slurm:
                 raise ClusterError(f"slurm: {name} must be 1 or more, got {value}.")
         if not _SIGNAL.fullmatch(self.signal):
             raise ClusterError(
-                f"slurm: signal = {self.signal!r} cannot be read: write USR1@60 for SIGUSR1 60 s before, or another of "
-                "USR2, HUP, URG and WINCH. TERM is not one of them: it is what scancel sends, after which the job must "
-                "not come back."
+                f"slurm: signal = {self.signal!r} is invalid; write USR1@60 for SIGUSR1 60 s before, or use "
+                "USR2, HUP, URG or WINCH. TERM is not allowed because scancel sends it, and a cancelled job must "
+                "not be requeued."
             )
 
     def prepare(self, request: JobRequest, watcher: Watcher) -> Run:
-        """See `Backend.prepare`."""
         python = self.python or sys.executable
         allocation = allocation_of(request.environment)
         if allocation is not None:
-            allocation.place(request.sizes)  # now, so that one that is too small is refused before anything starts
+            allocation.place(request.sizes)  # refuses one that is too small before anything starts
             machines = SlurmMachines(
                 allocation,
                 python=python,
@@ -95,7 +94,7 @@ class Slurm:
                 threads=request.threads,
             )
             return SupervisedCluster(request, machines, watcher)
-        # Of a step that this process is a task of, if any: its job is not the new one.
+        # Set if this process is a task of a step, whose job is not the new one.
         environ = {
             name: value
             for name, value in request.environment.items()
@@ -124,13 +123,13 @@ class Slurm:
         )
 
     def options(self, request: JobRequest) -> list[str]:
-        """Those of the job as a whole, for sbatch's command line."""
+        """Returns the options of the whole job, for sbatch's command line."""
         name = self.name or _name(request)
         requeue = "--requeue" if self.requeue else "--no-requeue"
         return [f"--job-name={name}", f"--chdir={Path.cwd()}", "--export=ALL", requeue]
 
     def groups(self, request: JobRequest) -> list[list[str]]:
-        """The options of each group of nodes."""
+        """Returns the options of each group of nodes."""
         beside = request.ps + request.evaluator
         training = request.workers + request.chief
         common = self._given(account=self.account, qos=self.qos, time=self.time, mem=self.memory)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainband.errors import ClusterError
-from trainband.launch.backends.base import Watcher
+from trainband.launch.backend import Watcher
 from trainband.launch.machines.ssh import SshMachines, read_hosts
 from trainband.launch.request import JobRequest
 from trainband.launch.supervised_cluster import SupervisedCluster
 from trainband.launch.synchronised import copy_directory
 
 OPTIONS = ("-T", "-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=5", "-oServerAliveCountMax=6")
-"""No terminal, no question that nobody sees, and no endless wait for a machine that is gone."""
+"""No terminal, no unseen prompt, and no endless wait for a machine that is gone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,14 +23,14 @@ class Ssh:
     """Machines that this one reaches by ssh without a password, with trainband installed.
 
     Attributes:
-      hostfile: a file with a host a line, see `trainband.launch.machines.ssh.read_hosts`.
-      hosts: the hosts themselves, separated by commas, instead: `a,b`.
-      directory: where tasks run on them: this process's directory when empty, which they share then.
-      sync: whether the files of this process's directory are copied to `directory` on each host first.
+      hostfile: a file with one host per line, see `trainband.launch.machines.ssh.read_hosts`.
+      hosts: the hosts instead of a file, separated by commas: `a,b`.
+      directory: where tasks run on them: this process's directory when empty, which they must share.
+      sync: whether the files of this process's directory are first copied to `directory` on each host.
       python: the Python there: this one's path when empty.
-      ssh: the command, with options of your own: `ssh -p 2222 -i key`.
-      variables: the names of environment variables that the tasks get, beside those that concern trainband and JAX,
-        separated by commas.
+      ssh: the command, with your own options: `ssh -p 2222 -i key`.
+      variables: comma-separated names of environment variables that the tasks get in addition to those of trainband
+        and JAX.
     """
 
     hostfile: str = ""
@@ -42,11 +42,10 @@ class Ssh:
     variables: str = ""
 
     def prepare(self, request: JobRequest, watcher: Watcher) -> SupervisedCluster:
-        """See `Backend.prepare`."""
         if bool(self.hostfile) == bool(self.hosts):
-            raise ClusterError("ssh needs its hosts: give -o hostfile=FILE, or -o hosts=a,b (one of the two).")
+            raise ClusterError("ssh needs hosts; give either -o hostfile=FILE or -o hosts=a,b.")
         if self.sync and not self.directory:
-            raise ClusterError("sync copies files to a directory on the hosts: say which, with -o directory=PATH.")
+            raise ClusterError("sync needs a directory on the hosts to copy to; give -o directory=PATH.")
         if self.hosts:
             lines = read_hosts(self.hosts.replace(",", "\n"), "hosts")
         else:

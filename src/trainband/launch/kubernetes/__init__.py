@@ -1,1 +1,1 @@
-"""Jobs on Kubernetes: the objects that make one, and how its pods are followed."""
+"""Jobs on Kubernetes: creating their objects and following their pods."""

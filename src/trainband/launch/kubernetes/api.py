@@ -1,4 +1,4 @@
-"""Api: what a launcher asks of the API server of a cluster, and what its refusals mean."""
+"""Api: a launcher's requests to the API server of a cluster, and its refusals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainband.launch.kubernetes.manifest import Object
 _ANSWER_S = (5.0, 30.0)
 """To connect, and for an answer."""
 _LOG_S = (5.0, 3600.0)
-"""To connect, and for the next line of a task that prints seldom."""
+"""To connect, and for the next line of a task that rarely prints."""
 _METHODS = {"PersistentVolumeClaim": "persistent_volume_claim", "Secret": "secret", "Service": "service", "Pod": "pod"}
 """Of the core API."""
 _BATCH = {"Job": "job"}
@@ -28,8 +28,8 @@ class ApiRefusal(YourError):
     """The API server has refused a request.
 
     Attributes:
-      status: of HTTP.
-      is_json: whether it answered as the API does, and not as for a path that it does not know.
+      status: the HTTP status.
+      is_json: whether the answer is the API's, and not one for an unknown path.
     """
 
     def __init__(self, message: str, status: int, is_json: bool) -> None:
@@ -39,15 +39,15 @@ class ApiRefusal(YourError):
 
 
 def quota_in_words(message: str) -> str:
-    """What a quota says that refuses a pod, or the empty text for a message about something else."""
+    """Returns the text of a quota's refusal of a pod; empty for other messages."""
     if found := _QUOTA.search(message):
         return (
             f"the quota {found['quota']} of the namespace allows {found['most']}, of which {found['used']} is used and "
-            f"{found['asked']} was asked for: ask for less, or wait until others free some"
+            f"{found['asked']} was requested; request less, or wait until others free some"
         )
     if found := _QUOTA_WANTS.search(message):
         return (
-            f"the quota {found['quota']} of the namespace wants to know {found['what']} of each pod: set cpu and "
+            f"the quota {found['quota']} of the namespace requires {found['what']} of each pod; set cpu and "
             "memory (and ps_cpu and ps_memory)"
         )
     return ""
@@ -62,12 +62,12 @@ class Api:
       kubeconfig: the file; the default one when empty.
 
     Raises:
-      YourError: the client is not installed, or nothing says which cluster there is.
+      YourError: the client is not installed, or no cluster is configured.
     """
 
     def __init__(self, *, context: str = "", namespace: str = "", kubeconfig: str = "") -> None:
         try:
-            import kubernetes  # of an extra, and half a second to import
+            import kubernetes  # optional, and half a second to import
             import urllib3
         except ModuleNotFoundError as exc:
             raise YourError(
@@ -78,8 +78,8 @@ class Api:
         self._silence = urllib3.exceptions.HTTPError
         configuration = kubernetes.client.Configuration()
         found = _load(kubernetes.config, configuration, context, kubeconfig)
-        configuration.connection_pool_maxsize = 1000  # a log is followed over each
-        configuration.retries = False  # we say that we wait, and ask again ourselves
+        configuration.connection_pool_maxsize = 1000  # one per followed log
+        configuration.retries = False  # the launcher retries, and tells the user
         self.namespace = namespace or found or "default"
         self.host = str(configuration.host)
         self._context = context
@@ -89,35 +89,35 @@ class Api:
         self._custom = kubernetes.client.CustomObjectsApi(self._client)
 
     def create(self, content: Object) -> Object:
-        """Makes an object, and returns it as it is.
+        """Creates an object and returns it.
 
         Raises:
-          ApiRefusal: it cannot be made, and the message says why.
+          ApiRefusal: it cannot be created; the message says why.
           Unreachable: the API server does not answer.
         """
         kind = content["kind"]
         if kind in _CUSTOM:
-            return self._ask(f"make the {kind}", self._custom.create_namespaced_custom_object, *self._of(kind), content)
-        return self._ask(f"make the {kind}", self._method("create", kind), self.namespace, content)
+            return self._ask(f"create a {kind}", self._custom.create_namespaced_custom_object, *self._of(kind), content)
+        return self._ask(f"create a {kind}", self._method("create", kind), self.namespace, content)
 
     def read(self, kind: str, name: str) -> Object:
-        """An object. Raises as `create`."""
+        """Returns an object. Raises as `create`."""
         if kind in _CUSTOM:
             return self._ask(f"read the {kind}", self._custom.get_namespaced_custom_object, *self._of(kind), name)
         return self._ask(f"read the {kind}", self._method("read", kind), name, self.namespace)
 
     def list_all(self, kind: str, selector: str) -> list[Object]:
-        """The objects with these labels. Raises as `create`."""
+        """Returns the objects with these labels. Raises as `create`."""
         method = self._method("list", kind)
         return list(self._ask(f"list the {kind}s", method, self.namespace, label_selector=selector).get("items") or [])
 
     def warnings(self) -> list[Object]:
-        """The warnings among the events of the namespace. Raises as `create`."""
+        """Returns the warning events of the namespace. Raises as `create`."""
         method = self._core.list_namespaced_event
         return list(self._ask("list events", method, self.namespace, field_selector="type=Warning").get("items") or [])
 
     def delete(self, kind: str, name: str, *, grace_s: int | None = None) -> bool:
-        """Deletes an object, after whatever belongs to it. Returns whether there was one. Raises as `create`."""
+        """Deletes an object after its dependents. Returns whether it existed. Raises as `create`."""
         options: dict[str, Any] = {"propagation_policy": "Foreground"}
         if grace_s is not None:
             options["grace_period_seconds"] = grace_s
@@ -134,10 +134,10 @@ class Api:
         return True
 
     def follow(self, pod: str, container: str, since_s: int | None) -> Any:
-        """The log of a container as it is written: a response to be read, with the time before each line.
+        """Returns the log of a container as it is written: a response to read, with the time before each line.
 
         Args:
-          since_s: only what is younger; everything when `None`.
+          since_s: the greatest age of a line; no limit when `None`.
 
         Raises:
           ApiRefusal: it has no log, or none yet.
@@ -151,10 +151,10 @@ class Api:
         )
 
     def lines(self, response: Any) -> Iterator[bytes]:
-        """The lines of a log as they come.
+        """Yields the lines of a log as they come.
 
         Raises:
-          Unreachable: the connection breaks.
+          Unreachable: the connection broke.
         """
         rest = b""
         try:
@@ -186,13 +186,14 @@ class Api:
         except self._silence as exc:
             raise self._unreachable(exc) from None
         if not isinstance(content, dict):
-            raise Unreachable(f"{self.host} is no API server of Kubernetes: it answered with no object.")
+            raise Unreachable(f"{self.host} is not a Kubernetes API server: it did not answer with an object.")
         return content
 
     def _respond(
         self, what: str, method: Callable[..., Any], *args: Any, timeout: tuple[float, float], **options: Any
     ) -> Any:
         try:
+            # Not as objects of the client, whose classes refuse an object that lacks one field.
             response = method(*args, _preload_content=False, _request_timeout=timeout, **options)
         except self._exceptions.ApiException as exc:
             raise self._refusal(what, int(exc.status or 0), str(exc.reason or ""), str(exc.body or "")) from None
@@ -206,7 +207,7 @@ class Api:
 
     def _unreachable(self, exc: Exception) -> Unreachable:
         reason = str(getattr(exc, "reason", None) or exc).rpartition(": ")[2]
-        return Unreachable(f"the API server of Kubernetes at {self.host} does not answer ({reason}).")
+        return Unreachable(f"the Kubernetes API server at {self.host} does not answer ({reason}).")
 
     def _refusal(self, what: str, status: int, reason: str, body: str) -> ApiRefusal:
         try:
@@ -220,7 +221,7 @@ class Api:
         of_context = f" of context {self._context}" if self._context else ""
         if status == 401:
             return (
-                f"{self.host} does not know you: the credentials{of_context} in your kubeconfig are missing or have "
+                f"{self.host} rejected the credentials{of_context} in your kubeconfig: they are missing or have "
                 "expired (kubectl get pods says more)."
             )
         if status == 403:
@@ -229,16 +230,16 @@ class Api:
             return f"{message}. You need a role that allows it in the namespace {self.namespace}."
         if status == 404 and not is_json:
             return (
-                "this cluster has no JobSet, whose controller must be installed by somebody who may "
-                "(https://jobset.sigs.k8s.io/docs/installation/). Use kind=job instead: plain Jobs."
+                "this cluster has no JobSet; ask an administrator to install its controller "
+                "(https://jobset.sigs.k8s.io/docs/installation/), or use kind=job (plain Jobs)."
             )
         if status == 409:
-            return f"{message}: choose another name, or delete that one."
+            return f"{message}; choose another name, or delete that one."
         return f"{message} (status {status})."
 
 
 def _load(config: Any, configuration: Any, context: str, kubeconfig: str) -> str:
-    """Finds the cluster, and returns the namespace that goes with it."""
+    """Finds the cluster and returns its namespace."""
     try:
         config.load_kube_config(
             config_file=kubeconfig or None, context=context or None, client_configuration=configuration
@@ -257,7 +258,7 @@ def _load_of_pod(config: Any, configuration: Any) -> str:
         config.load_incluster_config(client_configuration=configuration)
     except config.ConfigException:
         raise YourError(
-            "no cluster of Kubernetes is known here: there is no kubeconfig (~/.kube/config, or the file that "
-            "KUBECONFIG names), and this is no pod. Check that kubectl get pods works."
+            "no Kubernetes cluster is configured: there is no kubeconfig (~/.kube/config, or the file that "
+            "KUBECONFIG names), and this is not a pod. Check that kubectl get pods works."
         ) from None
     return ""

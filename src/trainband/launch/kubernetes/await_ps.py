@@ -2,8 +2,8 @@
 
 `python -m trainband.launch.kubernetes.await_ps HOST:PORT ...`
 
-Pods are made at the same time and come up one after the other: one waits for a node, another for its image. Until then
-even its name is unknown. A task would give up on it in the end, and be counted as failed.
+Pods are created together but start at different times: one waits for a node, another for its image. Until then even its
+name is unknown. A task would eventually give up on it and count as failed.
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ ANSWER_S = 5.0
 
 
 def await_ps(addresses: Sequence[str], say: Say = say_on_stderr, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Returns when each address takes connections. Until then, it says now and then which does not, and why.
+    """Returns when each address accepts connections. Until then, it regularly says which does not, and why.
 
-    There is no deadline: who waits for a node may wait for as long as the cluster is full, and Kubernetes says so.
+    There is no deadline: a pod may wait for a node as long as the cluster is full, and Kubernetes says so.
 
     Args:
       addresses: `host:port` of each ps.
-      say: told what is awaited.
-      sleep: waits for so many seconds.
 
     Raises:
-      ClusterError: that is no address.
+      ClusterError: an address is invalid.
     """
     for text in addresses:
         address = Address.parse(text, "address of a ps")
@@ -40,7 +38,7 @@ def await_ps(addresses: Sequence[str], say: Say = say_on_stderr, sleep: Callable
             try:
                 socket.create_connection((address.host, address.port), timeout=ANSWER_S).close()
                 break
-            except OSError as exc:  # also socket.gaierror, for a name that is not known yet
+            except OSError as exc:  # also socket.gaierror, for a name that does not exist yet
                 waiting.check(f"the ps at {address} ({exc.strerror or exc})", "")
                 sleep(LOOK_S)
 

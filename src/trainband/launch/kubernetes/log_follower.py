@@ -1,4 +1,4 @@
-"""LogFollower: a thread that reads the log of one pod, across connections that break."""
+"""LogFollower: a thread that reads the log of one pod, across broken connections."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ _logger = logging.getLogger(__name__)
 
 _AGAIN_S = 1.0
 _MARGIN_S = 10
-"""More than the clocks differ by which a log's age is counted here and there."""
+"""More than the difference between the clocks that measure a log's age here and there."""
 
 
 class LogFollower:
     """Reads the log of a pod from its beginning to its end. The thread ends then, or with `close`.
 
     Args:
-      api: of the cluster.
-      pod: its name.
       put: called, in the thread, with each line.
     """
 
@@ -44,7 +42,7 @@ class LogFollower:
         self._thread.start()
 
     def finish(self) -> None:
-        """Says that the container has ended: what can be read now is all."""
+        """Marks the log as complete, because the container has ended."""
         self._ended.set()
 
     @property
@@ -72,11 +70,11 @@ class LogFollower:
             except ApiRefusal as exc:
                 if exc.status == 404:
                     return  # the pod is gone, and its log with it
-                # Otherwise its container is not quite up yet, or the API server is busy: asked again below.
-            except Unreachable as exc:  # the launcher says so, because it asks for the state of the pods, too
+                # Otherwise its container is not up yet, or the API server is busy: retried below.
+            except Unreachable as exc:  # the launcher reports it, because it polls the pods, too
                 _logger.info("the log of %s breaks off: %s", self._pod, exc)
             except (OSError, ValueError, AttributeError):
-                if not self._closing.is_set():  # else `close` has taken the connection away
+                if not self._closing.is_set():  # else `close` has closed the connection
                     raise
             finally:
                 if self._response is not None:
@@ -85,7 +83,7 @@ class LogFollower:
             (self._closing if was_over else self._ended).wait(_AGAIN_S)
 
     def _take(self, line: bytes) -> None:
-        """Hands a line on, unless it was read before the connection broke."""
+        """Passes a line on, unless it was read before the connection broke."""
         stamp, _, text = line.decode(errors="replace").partition(" ")
         when = _sortable(stamp)
         if when <= self._last:
@@ -94,13 +92,12 @@ class LogFollower:
         self._put(text)
 
     def _wake(self) -> None:
-        """Ends the thread's wait for the next line."""
         connection: Any = getattr(self._response, "connection", None) or getattr(self._response, "_connection", None)
         with contextlib.suppress(OSError, AttributeError):
             connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _sortable(stamp: str) -> tuple[str, str]:
-    """A time of Kubernetes's, whose fraction has as many digits as it needs."""
+    """Makes a Kubernetes time sortable; its fraction has as many digits as needed."""
     seconds, _, fraction = stamp.removesuffix("Z").partition(".")
     return seconds, fraction.ljust(9, "0")

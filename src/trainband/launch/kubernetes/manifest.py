@@ -1,15 +1,16 @@
-"""The objects of Kubernetes that make a job: a JobSet or plain Jobs, and what their pods need."""
+"""The Kubernetes objects of a job: a JobSet or plain Jobs, and what their pods need."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from trainband.cluster.certificate_files import AUTHORITY, REVOKED
 from trainband.cluster.resolvers import checkpoint_dirs, tf_config
 from trainband.cluster.resolvers.credentials import SECRET_FILE, TLS_DIRECTORY
 from trainband.cluster.resolvers.metrics import HOST as METRICS_HOST
@@ -24,46 +25,48 @@ from trainband.launch.kubernetes.pod_template import (
     SECRET,
     TASK_LABEL,
     TLS,
+    MountedSecret,
     PodTemplate,
     Resources,
     is_quantity,
 )
 
 Object: TypeAlias = dict[str, Any]
-"""One object of Kubernetes, as its API takes it."""
+"""A Kubernetes object, as its API accepts it."""
 Kind: TypeAlias = Literal["jobset", "job"]
 
 JOBSET_API = "jobset.x-k8s.io/v1alpha2"
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _ANY_ADDRESS = "0.0.0.0"
 _ORDER = ("ps", "chief", "worker", "evaluator")
+_AUTHORITY = (f"{AUTHORITY}.pem", REVOKED)
 _LONGEST_NAME = 40
 """So that the names of pods, such as NAME-evaluator-0-0-x7k2p, have at most 63 characters."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KubernetesJob:
-    """A job as Kubernetes is to run it.
+    """A job for Kubernetes.
 
     Attributes:
-      name: of the job and of what belongs to it.
-      image: the container image; it has Python, trainband and whatever the program needs.
-      command: what each task runs, with Python before it.
+      name: of the job and its objects.
+      image: the container image, with Python, trainband and the program's dependencies.
+      command: what each task runs with Python.
       sizes: how many tasks each job has.
       kind: `jobset` for one JobSet, whose controller must be installed in the cluster; `job` for plain Jobs, which
         every cluster has.
-      namespace: where the objects are made; `None` leaves that to whoever applies them.
+      namespace: of the objects; `None` leaves it to the command that applies them.
       restarts: how often Kubernetes restarts each failed task; without ps, in a JobSet, all of them together.
-      ps, workers: what each pod asks for. A chief and an evaluator ask for what a worker does.
-      checkpoints: the name of a volume claim, or the size of one that is to be made, such as `20Gi`; empty for none.
-      storage_class: of a claim that is to be made; empty for the cluster's default.
-      secret: the name of an existing Secret with the key `secret`; empty where `files` has it, or there is none.
+      ps, workers: what each pod requests. A chief and an evaluator request what a worker does.
+      checkpoints: the name of a volume claim, or the size of a new one, such as `20Gi`; empty for none.
+      storage_class: of a new claim; empty for the cluster's default.
+      secret: the name of an existing Secret with the key `secret`; empty if it is in `files` or there is none.
       tls_secret: the name of an existing Secret with the files that `trainband certs` makes; empty for none.
       files: of a new Secret, by name: the job's secret, certificates, a script.
       environment: further variables of every task.
-      port: at which every task listens.
-      metrics_port: at which every task serves its metrics for Prometheus, to whoever reaches the pod; none when 0. The
-        pods have the annotations by which Prometheus is usually told to scrape them, `prometheus.io/scrape` and so on.
+      port: on which every task listens.
+      metrics_port: on which every task serves Prometheus metrics to any client that reaches the pod; none when 0. The
+        pods have the usual annotations for scraping, `prometheus.io/scrape` and so on.
       grace_s: seconds between SIGTERM and SIGKILL: the current step and a checkpoint must fit.
       fs_group: the group that may read the mounted files, for images whose user is not root; 0 for none.
       service_account: of the pods; empty for the default one.
@@ -71,7 +74,7 @@ class KubernetesJob:
       finished_s: seconds after which Kubernetes removes a finished job; never when `None`.
 
     Raises:
-      YourError: a name, number or quantity is none that Kubernetes takes.
+      YourError: a name, number or quantity is not valid in Kubernetes.
     """
 
     name: str
@@ -87,7 +90,7 @@ class KubernetesJob:
     storage_class: str = ""
     secret: str = ""
     tls_secret: str = ""
-    files: Mapping[str, bytes] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     environment: Mapping[str, str] = field(default_factory=dict)
     port: int = 2222
     metrics_port: int = 0
@@ -100,16 +103,16 @@ class KubernetesJob:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or len(self.name) > _LONGEST_NAME:
             raise YourError(
-                f"name = {self.name!r}: a job on Kubernetes has a name of small letters, digits and hyphens, which "
+                f"name = {self.name!r}: the name of a job on Kubernetes has lowercase letters, digits and hyphens, "
                 f"begins with a letter and has at most {_LONGEST_NAME} characters."
             )
         if not self.image:
-            raise YourError("image is missing: name a container image that has trainband and your program in it.")
+            raise YourError("image is missing; name a container image with trainband and your program in it.")
         if self.kind not in ("jobset", "job"):
             raise YourError(f"kind = {self.kind!r}: write jobset, or job for a cluster without JobSet.")
         if not 0 <= self.metrics_port <= 65535 or self.metrics_port == self.port:
             raise YourError(
-                f"metrics_port = {self.metrics_port}: give a port from 1 to 65535 that is not {self.port}, at which "
+                f"metrics_port = {self.metrics_port}: give a port from 1 to 65535 other than {self.port}, on which "
                 "the tasks listen, or 0 for no metrics."
             )
         if self.grace_s < 1:
@@ -139,10 +142,10 @@ class KubernetesJob:
 
 
 def objects(job: KubernetesJob) -> list[Object]:
-    """All objects of a job, in the order in which they are made: what pods need comes first, and the pods last.
+    """Returns all objects of a job in the order of creation: what pods need first, the pods last.
 
-    A JobSet makes its headless service itself. Plain Jobs get one. The ps are a Job, too, and no StatefulSet, which
-    would start a ps again whose job is complete.
+    A JobSet creates its own headless service. Plain Jobs get one. The ps are a Job, too, and not a StatefulSet, which
+    would restart a ps after its job is complete.
     """
     found: list[Object] = []
     if job.makes_claim:
@@ -213,7 +216,7 @@ def _jobset(job: KubernetesJob, jobs: Mapping[str, Object]) -> Object:
 
 
 def _job_spec(job: KubernetesJob, name: str) -> Object:
-    """One of our jobs as an indexed Job: a pod for each task."""
+    """Returns one job of the cluster as an indexed Job: a pod for each task."""
     size = job.sizes[name]
     has_ps = bool(job.sizes.get("ps"))
     # The workers of a job without ps fail together, and a JobSet restarts them together.
@@ -239,8 +242,7 @@ def _job_spec(job: KubernetesJob, name: str) -> Object:
         metrics_port=job.metrics_port,
         grace_s=job.grace_s,
         claim=job.claim,
-        secret=f"{job.name}-files" if job.files else job.secret,
-        tls_secret=job.tls_secret,
+        secrets=_secrets(job, name),
         fs_group=job.fs_group,
         service_account=job.service_account,
         pull_secret=job.pull_secret,
@@ -256,12 +258,42 @@ def _job_spec(job: KubernetesJob, name: str) -> Object:
     return spec
 
 
+def _secrets(job: KubernetesJob, name: str) -> list[MountedSecret]:
+    """Returns the Secrets that the pods of a job mount. No task gets another task's key."""
+    found: list[MountedSecret] = []
+    indices = range(job.sizes[name])
+    if job.files:
+        by_index = [_keys_of(name, index, job.files) for index in indices] if any(map(_is_of_a_pair, job.files)) else ()
+        found.append(MountedSecret(volume="job", secret=f"{job.name}-files", path=FILES, by_index=by_index))
+    elif job.secret:
+        found.append(MountedSecret(volume="job", secret=job.secret, path=FILES))
+    if job.tls_secret:  # its keys are unknown here: those of the task, and of all tasks of its job
+        expected = [[*_AUTHORITY, *_pair(f"{name}-{index}"), *_pair(name)] for index in indices]
+        mounted = MountedSecret(volume="tls", secret=job.tls_secret, path=TLS, by_index=expected, optional=True)
+        found.append(mounted)
+    return found
+
+
+def _keys_of(name: str, index: int, files: Collection[str]) -> list[str]:
+    """Returns the files that a task gets: all except the certificates and keys of others."""
+    own = _pair(f"{name}-{index}") if f"{name}-{index}.key" in files else _pair(name)
+    return [file for file in files if file in own or not _is_of_a_pair(file)]
+
+
+def _is_of_a_pair(file: str) -> bool:
+    return file.endswith((".pem", ".key")) and file not in _AUTHORITY
+
+
+def _pair(owner: str) -> tuple[str, str]:
+    return f"{owner}.pem", f"{owner}.key"
+
+
 def _environment(job: KubernetesJob, name: str) -> dict[str, str]:
-    """The variables of a job's tasks. Kubernetes writes the task's index into `TF_CONFIG`."""
+    """Returns the variables of a job's tasks. Kubernetes fills in the index in `TF_CONFIG`."""
     index = "@index@"
     config = json.dumps({"cluster": job.spec.as_dict(), "task": {"type": name, "index": index}})
     found = {"KERAS_BACKEND": "jax", "PYTHONUNBUFFERED": "1"}
-    if name in ("ps", "evaluator"):  # which leave the GPUs to those that train
+    if name in ("ps", "evaluator"):  # they leave the GPUs to training tasks
         found["JAX_PLATFORMS"] = "cpu"
     if job.claim:
         found[checkpoint_dirs.VARIABLE] = CHECKPOINTS
@@ -275,7 +307,7 @@ def _environment(job: KubernetesJob, name: str) -> dict[str, str]:
 
 
 def job_name(script: str) -> str:
-    """What a job is called that runs a script: `my-train` for `jobs/my_train.py`."""
+    """Returns the name of a job that runs a script: `my-train` for `jobs/my_train.py`."""
     stem = Path(script.removesuffix(".py")).name.rpartition(".")[2]
     letters = "".join(one if one.isascii() and one.isalnum() else "-" for one in stem.lower())
     return letters.strip("-0123456789")[:30].rstrip("-") or "trainband"

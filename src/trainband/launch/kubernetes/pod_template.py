@@ -11,28 +11,28 @@ from trainband.errors import YourError
 from trainband.runtime.metrics_server import PATH
 
 RUN_LABEL, TASK_LABEL = "trainband-run", "trainband-job"
-"""Labels of pods and Jobs: which run they belong to, and which of its jobs they are tasks of."""
+"""Labels of pods and Jobs: the run they belong to, and their job within it."""
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 CONTAINER = "task"
 AWAIT_PS = "await-ps"
 FILES, TLS, CHECKPOINTS = "/etc/trainband/job", "/etc/trainband/tls", "/checkpoints"
-"""Where the pods have the files of the job, the certificates, and the checkpoints."""
+"""Paths, in the pods, of the job's files, the certificates, and the checkpoints."""
 SECRET = "secret"
-"""The key, and thus the name of the file, of the job's secret."""
+"""The key, and thus the file name, of the job's secret."""
 
 _QUANTITY = re.compile(r"\d+(\.\d+)?(m|[kMGTPE]|[KMGTPE]i)?")
 _PS_LEAVES_S = 15
-"""For how long a ps that is asked to end serves workers that save; see `Server.join`."""
+"""For how long a ps that was asked to end serves workers that are saving; see `Server.join`."""
 
 
 def is_quantity(text: str) -> bool:
-    """Whether it is a number as Kubernetes writes quantities, such as `20Gi` or `500m`."""
+    """Whether it is a Kubernetes quantity, such as `20Gi` or `500m`."""
     return _QUANTITY.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resources:
-    """What a pod asks for, and may use at most.
+    """The resource requests and limits of a pod.
 
     Attributes:
       cpu: cores, such as `4` or `500m`; empty for no request. A request only: a limit would throttle a step.
@@ -40,7 +40,7 @@ class Resources:
       gpus: NVIDIA GPUs.
 
     Raises:
-      YourError: it is no quantity.
+      YourError: a value is not a quantity.
     """
 
     cpu: str = ""
@@ -51,7 +51,7 @@ class Resources:
         for name in ("cpu", "memory"):
             value = getattr(self, name)
             if value and not is_quantity(value):
-                raise YourError(f"{name} = {value!r} is no quantity of Kubernetes: write 4, 500m or 16Gi, for example.")
+                raise YourError(f"{name} = {value!r} is not a Kubernetes quantity; write for example 4, 500m or 16Gi.")
         if self.gpus < 0:
             raise YourError(f"gpus must be 0 or more, got {self.gpus}.")
 
@@ -68,17 +68,38 @@ NO_RESOURCES = Resources()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PodTemplate:
-    """What the pods of a job's tasks have in common.
+class MountedSecret:
+    """A Secret in the file system of the pods.
 
     Attributes:
-      command: what a task runs, with Python before it.
-      resources: what a task asks for.
+      volume: the name of the volume.
+      secret: the name of the Secret.
+      path: where it is mounted.
+      by_index: the keys that the pod of each index gets; empty if all pods get all of it. Kubernetes then updates
+        the pods when the Secret changes; a pod with a subset keeps what it started with.
+      optional: whether keys may be missing.
+    """
+
+    volume: str
+    secret: str
+    path: str
+    by_index: Sequence[Sequence[str]] = ()
+    optional: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PodTemplate:
+    """The common template of the pods of a job.
+
+    Attributes:
+      command: what a task runs with Python.
+      resources: what a task requests.
       environment: its variables, of which `TF_CONFIG` names `$(TRAINBAND_INDEX)`.
-      port: at which it listens.
-      metrics_port: at which it serves its metrics; 0 for none.
+      port: on which it listens.
+      metrics_port: on which it serves its metrics; 0 for none.
       grace_s: seconds between SIGTERM and SIGKILL.
-      claim, secret, tls_secret: the names of what is mounted; empty for none.
+      claim: the name of the volume claim for the checkpoints; empty for none.
+      secrets: the Secrets to mount.
       image, fs_group, service_account, pull_secret: see `KubernetesJob`.
     """
 
@@ -90,15 +111,14 @@ class PodTemplate:
     metrics_port: int
     grace_s: int
     claim: str
-    secret: str
-    tls_secret: str
+    secrets: Sequence[MountedSecret]
     fs_group: int
     service_account: str
     pull_secret: str
 
     @property
     def annotations(self) -> dict[str, str]:
-        """Those of a pod, by which Prometheus finds its metrics where it is set up to look for them.
+        """Returns a pod's annotations, through which a Prometheus that uses them finds its metrics.
 
         Source: https://github.com/prometheus/prometheus/blob/main/documentation/examples/prometheus-kubernetes.yml
         """
@@ -108,14 +128,14 @@ class PodTemplate:
         return {f"prometheus.io/{name}": value for name, value in names}
 
     def pod(self, *, serves: bool, awaited: Sequence[str]) -> dict[str, Any]:
-        """The `spec` of a pod.
+        """Returns the `spec` of a pod.
 
         Args:
           serves: whether the task is a ps: Kubernetes watches its port, and it ends after those that train.
           awaited: addresses of ps that must answer before the task starts.
         """
         spec: dict[str, Any] = {
-            "restartPolicy": "Never",  # the Job makes a new pod, on another node where this one is bad
+            "restartPolicy": "Never",  # the Job makes a new pod, on another node if this one is bad
             "terminationGracePeriodSeconds": self.grace_s,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
@@ -141,7 +161,7 @@ class PodTemplate:
             "command": ["python", "-m", "trainband.launch.kubernetes.await_ps", *awaited],
             "securityContext": {"allowPrivilegeEscalation": False},
         }
-        # What a quota wants to see of every container; Kubernetes takes the larger of the two and not the sum.
+        # A quota requires these of every container; Kubernetes counts the larger of the two, not the sum.
         if resources := Resources(cpu=self.resources.cpu, memory=self.resources.memory).as_dict():
             container["resources"] = resources
         return container
@@ -162,7 +182,7 @@ class PodTemplate:
             container["startupProbe"] = {**probe, "periodSeconds": 2, "failureThreshold": 150}
             container["readinessProbe"] = {**probe, "periodSeconds": 10}
             container["livenessProbe"] = {**probe, "periodSeconds": 20, "timeoutSeconds": 5, "failureThreshold": 6}
-            # Workers and ps are told to end at the same time, and the workers still save: the ps is told later.
+            # Kubernetes ends workers and ps at the same time, but the workers still save: this delays the ps.
             delay_s = max(0, min(20, self.grace_s - 2 * _PS_LEAVES_S))
             if delay_s:
                 command = ["python", "-c", f"import time; time.sleep({delay_s})"]
@@ -177,24 +197,30 @@ class PodTemplate:
 
     def _env(self) -> list[dict[str, Any]]:
         source = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX_ANNOTATION}']"}}
-        found: list[dict[str, Any]] = [{"name": "TRAINBAND_INDEX", "valueFrom": source}]  # before what refers to it
+        found: list[dict[str, Any]] = [{"name": "TRAINBAND_INDEX", "valueFrom": source}]  # before its uses
         return found + [{"name": name, "value": value} for name, value in self.environment.items()]
 
     def _volumes(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        for name, secret in (("job", self.secret), ("tls", self.tls_secret)):
-            if secret:
-                # 0440: a secret that everybody can read is refused. The group is fsGroup.
-                found.append({"name": name, "secret": {"secretName": secret, "defaultMode": 0o440}})
+        for one in self.secrets:
+            # 0440: a world-readable secret is refused. The group is fsGroup.
+            source: dict[str, Any] = {"secretName": one.secret, "defaultMode": 0o440}
+            if one.by_index:
+                source["items"] = [
+                    {"key": key, "path": f"{index}/{key}"} for index, keys in enumerate(one.by_index) for key in keys
+                ]
+            if one.optional:
+                source["optional"] = True
+            found.append({"name": one.volume, "secret": source})
         if self.claim:
             found.append({"name": "checkpoints", "persistentVolumeClaim": {"claimName": self.claim}})
         return found
 
     def _mounts(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        for name, secret, path in (("job", self.secret, FILES), ("tls", self.tls_secret, TLS)):
-            if secret:
-                found.append({"name": name, "mountPath": path, "readOnly": True})
+        for one in self.secrets:
+            mount = {"name": one.volume, "mountPath": one.path, "readOnly": True}
+            found.append({**mount, "subPathExpr": "$(TRAINBAND_INDEX)"} if one.by_index else mount)
         if self.claim:
             found.append({"name": "checkpoints", "mountPath": CHECKPOINTS})
         return found

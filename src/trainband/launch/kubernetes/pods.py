@@ -1,4 +1,4 @@
-"""Pod: what the status of a pod says of its task."""
+"""Pod: the state of a task, read from its pod's status."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _COMING = ("ContainerCreating", "PodInitializing")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pod:
-    """One pod, as it was when it was looked at.
+    """A snapshot of one pod.
 
     Attributes:
       name, uid: of the pod. A restarted task has another one.
-      task: which task it is.
+      task: its task.
       started: whether its container has run, so that there is a log.
-      exit_code: of its container, or of a pod that was ended without one; `None` while it may run.
-      reason: why it has ended, or the empty text where the exit code says all.
-      finished: when, as Kubernetes writes times.
-      waits_for: what it waits for, in words; empty once it runs.
+      exit_code: of its container, or of a pod that ended without one; `None` while it may run.
+      reason: why it has ended; empty if the exit code is enough.
+      finished: when, in Kubernetes' format.
+      waits_for: what it waits for, as text; empty once it runs.
       lacks_image: whether that is its image, which could not be pulled.
-      excused: whether its node was drained or reclaimed, which is no failure of the task's.
+      excused: whether its node was drained or reclaimed, which is not the task's failure.
     """
 
     name: str
@@ -43,13 +43,13 @@ class Pod:
 
     @property
     def status(self) -> int:
-        """The exit code, or minus the number of the signal that killed it, as a shell would tell them apart."""
+        """The exit code, or minus the number of the signal that killed it, told apart as in a shell."""
         code = self.exit_code or 0
         return 128 - code if 128 < code <= 128 + 64 else code
 
 
 def read_pod(content: Object) -> Pod | None:
-    """What a pod's object says; `None` where it is no task's."""
+    """Returns the pod of an object; `None` if it is not a task's."""
     metadata, status = content.get("metadata") or {}, content.get("status") or {}
     job = (metadata.get("labels") or {}).get(TASK_LABEL)
     index = (metadata.get("annotations") or {}).get(INDEX_ANNOTATION, "")
@@ -66,7 +66,7 @@ def read_pod(content: Object) -> Pod | None:
     elif phase == "Failed" and (before := _failed_before(status)):
         exit_code, finished = int(before.get("exitCode", 1)), before.get("finishedAt") or ""
         reason = _why_not_begun(metadata.get("name", ""), before)
-    elif phase == "Failed":  # evicted, say: no container says anything
+    elif phase == "Failed":  # evicted, for example: no container has a status
         exit_code, finished = 137, metadata.get("deletionTimestamp") or metadata.get("creationTimestamp") or ""
         reason = f"{status.get('reason') or 'Failed'}: {status.get('message') or 'its node ended it'}"
     waits_for, lacks_image = ("", False) if ended or "running" in state else _awaited(status)
@@ -97,7 +97,7 @@ def _why(content: Object, ended: Mapping[str, Any]) -> str:
 
 
 def _failed_before(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """How the container failed that waits for the ps; `None` where it did not."""
+    """Returns how the container that waits for the ps failed; `None` if it did not."""
     ended = _state_of(status.get("initContainerStatuses"), AWAIT_PS).get("terminated") or {}
     return ended if ended.get("exitCode") else None
 
@@ -108,7 +108,7 @@ def _why_not_begun(name: str, ended: Mapping[str, Any]) -> str:
 
 
 def _awaited(status: Mapping[str, Any]) -> tuple[str, bool]:
-    """What a pod waits for, and whether it is its image."""
+    """Returns what a pod waits for, and whether that is its image."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return f"a node ({condition.get('message') or condition.get('reason') or 'none fits'})", False

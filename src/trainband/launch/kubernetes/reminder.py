@@ -1,4 +1,4 @@
-"""Reminder: says what lasts once, and again only after a while."""
+"""Reminder: reports a lasting condition once, and again only after a while."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ AGAIN_S = 60.0
 
 
 class Reminder:
-    """Keeps from saying the same at each look.
+    """Filter of repeated messages.
 
     Args:
-      say: told a sentence.
       clock: monotonic seconds.
     """
 
@@ -21,7 +20,7 @@ class Reminder:
         self._said: dict[Hashable, tuple[str, float]] = {}
 
     def say(self, about: Hashable, text: str) -> None:
-        """Says it, unless it was the last word about that and not long ago."""
+        """Says it, unless it recently was the last text about this."""
         last, when = self._said.get(about, ("", 0.0))
         if text != last or self._clock() - when >= AGAIN_S:
             self._said[about] = (text, self._clock())

@@ -1,4 +1,4 @@
-"""Objects of Kubernetes as YAML."""
+"""Kubernetes objects as YAML."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from trainband.errors import YourError
 
 
 def to_yaml(objects: Sequence[Mapping[str, Any]]) -> str:
-    """The objects as `kubectl apply -f -` reads them.
+    """Returns the objects as `kubectl apply -f -` reads them.
 
     Raises:
       YourError: PyYAML is not installed.
     """
     try:
-        import yaml  # of an extra
+        import yaml  # optional
     except ModuleNotFoundError as exc:
         raise YourError(
-            "manifests are written with PyYAML, which is not installed: pip install 'trainband[kubernetes]'."
+            "writing manifests needs PyYAML, which is not installed: pip install 'trainband[kubernetes]'."
         ) from exc
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
-        """Without anchors, which Kubernetes reads and people do not like; lists indented as in Kubernetes' pages."""
+        """Dumper without anchors, which people dislike, and with lists indented as in the Kubernetes docs."""
 
         def ignore_aliases(self, _data: object) -> bool:
             return True

@@ -1,4 +1,4 @@
-"""RayMachines: the tasks of a job in actors of Ray, each in a bundle of one placement group."""
+"""RayMachines: the tasks of a job in Ray actors, each in a bundle of one placement group."""
 
 from __future__ import annotations
 
@@ -13,29 +13,27 @@ from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
 from trainband.errors import DeadlineExceeded, YourError
 from trainband.launch.environment import travelling
-from trainband.launch.machines.base import TaskProgram
+from trainband.launch.machine import TaskProgram
 from trainband.launch.machines.ray_actor import STOP_S, Place
 from trainband.launch.machines.ray_bundle import RayBundle
 from trainband.launch.machines.ray_task import RayTask
+from trainband.launch.machines.remote_task import header
 from trainband.launch.process import Reaper
-from trainband.launch.remote_task import header
 from trainband.runtime.waiting import Say, Waiting
 
 _TURN_S = 0.2
 
 
 class RayMachines:
-    """See `Machines`.
+    """A Ray cluster, as `Machines`.
 
     Args:
-      resources: gives what a task needs: `{"CPU": 1.0, "GPU": 2.0}`.
-      connect: connects to Ray, and says how that is undone.
-      strategy: of the placement group.
+      resources: returns what a task needs: `{"CPU": 1.0, "GPU": 2.0}`.
+      connect: connects to Ray, and returns a function that disconnects.
       place_s: how long it may take until Ray has the resources.
-      grows: whether the cluster may come to have more than it has now.
+      grows: whether the cluster may gain resources.
       threads: the size of each task's XLA thread pool; the CPUs of its bundle when `None`.
       variables: the names of further environment variables that tasks get.
-      say: called with a sentence for the user.
     """
 
     is_here = False
@@ -66,10 +64,10 @@ class RayMachines:
         self._directory = str(Path.cwd())
         self._has_working_dir = False
         self.interrupted: Callable[[], bool] = lambda: False
-        """Whether somebody has asked meanwhile that the job ends; `plan` then waits no longer."""
+        """Whether the job has been asked to end; `plan` then stops waiting."""
 
     def plan(self, sizes: Mapping[str, int]) -> ClusterSpec:
-        """See `Machines.plan`. Waits until Ray has a place for each task."""
+        """Waits until Ray has placed each task."""
         import ray
 
         if self._disconnect is None:
@@ -88,13 +86,11 @@ class RayMachines:
             addresses[task] = f"[{place.host}]:{port}" if ":" in place.host else f"{place.host}:{port}"
         return ClusterSpec({job: [addresses[Task(job, i)] for i in range(size)] for job, size in sizes.items()})
 
-    def start(self, cluster: Cluster, program: TaskProgram, *, reaper: Reaper, keep_lines: int) -> RayTask:  # noqa: ARG002 - Ray is there for that
-        """See `Machines.start`. Returns at once; the task is placed by and by."""
+    def start(self, cluster: Cluster, program: TaskProgram, *, reaper: Reaper, keep_lines: int) -> RayTask:  # noqa: ARG002 - Ray does its job
+        """Returns at once; the task is placed later."""
         task = cluster.task
         sent = TaskProgram(
-            command=program.command,
-            environment=travelling(program.environment, self._variables),
-            files=program.files,
+            command=program.command, environment=travelling(program.environment, self._variables), files=program.files
         )
         threads = self._threads or max(1, int(self._resources(task).get("CPU", 1)))
 
@@ -107,7 +103,6 @@ class RayMachines:
         return RayTask(task, self._bundles[task], first, host=host, place_s=self._place_s, keep_lines=keep_lines)
 
     def close(self) -> None:
-        """See `Machines.close`."""
         if self._disconnect is not None:
             try:
                 self._leave_group()
@@ -128,10 +123,10 @@ class RayMachines:
         }
 
     def _wait_for_places(self) -> dict[Task, Place]:
-        """Where each task is going to run.
+        """Returns where each task will run.
 
         Raises:
-          YourError: Ray cannot place one of them; or somebody wants the job to end.
+          YourError: Ray cannot place one of them, or the job was asked to end.
         """
         import ray
 
@@ -144,14 +139,14 @@ class RayMachines:
                 if place is not None:
                     places[task] = place
             if self.interrupted():
-                raise YourError("interrupted while Ray had not placed all tasks yet.")
+                raise YourError("interrupted before Ray had placed all tasks.")
             missing = [task for task in missing if task not in places]
             if missing:
                 try:
                     waiting.check(
                         f"Ray to place {', '.join(f'{task} ({describe(self._resources(task))})' for task in missing)}; "
                         f"free now: {describe(ray.available_resources())}",
-                        "wait until other jobs end, ask for less, add nodes, or allow more time (-o place_s=SECONDS)",
+                        "wait until other jobs end, request less, add nodes, or allow more time (-o place_s=SECONDS)",
                     )
                 except DeadlineExceeded as exc:
                     raise YourError(str(exc)) from None
@@ -163,8 +158,8 @@ class RayMachines:
             return place.directory
         if not place.has_directory:
             raise YourError(
-                f"the Ray node {place.host} has no directory {self._directory}, in which the tasks are to run. Share "
-                "it, or have Ray copy it to all nodes (-o working_dir=.)."
+                f"the Ray node {place.host} lacks the tasks' working directory {self._directory}. Share "
+                "it, or let Ray copy it to all nodes (-o working_dir=.)."
             )
         return self._directory
 
@@ -180,7 +175,7 @@ class RayMachines:
 
 
 def describe(resources: Mapping[str, float]) -> str:
-    """Resources in words: `4 CPU, 1 GPU`."""
+    """Returns resources as text: `4 CPU, 1 GPU`."""
     shown = {
         name: value
         for name, value in sorted(resources.items())
@@ -190,7 +185,7 @@ def describe(resources: Mapping[str, float]) -> str:
 
 
 def _nodes() -> dict[str, Mapping[str, float]]:
-    """What each node that runs has in all, by its address."""
+    """Returns the total resources of each live node, by its address."""
     import ray
 
     return {
@@ -199,17 +194,17 @@ def _nodes() -> dict[str, Mapping[str, float]]:
 
 
 def check_possible(wanted: Mapping[Task, Mapping[str, float]], nodes: Mapping[str, Mapping[str, float]]) -> None:
-    """Refuses what the nodes could never give, even if they were idle.
+    """Refuses what the nodes could not provide even if they were idle.
 
     Raises:
       YourError: one task needs more than any node has, or all together more than all nodes have.
     """
     have = "; ".join(f"{name.split()[0]} has {describe(resources)}" for name, resources in nodes.items())
-    advice = "Ask for less, or add nodes; if the cluster grows by itself, say so (-o grows=true)."
+    advice = "Request less, or add nodes; if the cluster grows by itself, use -o grows=true."
     for task, bundle in wanted.items():
         if not bundle:
             raise YourError(
-                f"{task} asks Ray for nothing, and a bundle cannot be empty: give it a part of a CPU (0.1)."
+                f"{task} requests no resources, and a Ray bundle cannot be empty; give it part of a CPU (0.1)."
             )
         if not any(all(node.get(name, 0.0) >= n for name, n in bundle.items()) for node in nodes.values()):
             raise YourError(f"no Ray node can ever run {task}, which needs {describe(bundle)}: {have}. {advice}")

@@ -1,4 +1,4 @@
-"""TaskActor: runs the tasks of one bundle of a placement group, on the node where Ray has placed it."""
+"""TaskActor: runs the tasks of one bundle of a placement group on the node where Ray placed it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STOP_S = 20.0
 _POLL_S = 0.05
 
 Piece: TypeAlias = list[tuple[str, str]] | int
-"""What a running task sends: lines, as (name of the stream, line), and last its exit status."""
+"""Output of a running task: lines, as (name of the stream, line), and last its exit status."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,8 +36,8 @@ class Place:
     Attributes:
       node: the id of the node.
       host: the address at which the other nodes reach it.
-      directory: the working directory of the actor: a copy of the job's `working_dir`, where it has one.
-      has_directory: whether the directory that was asked for is there.
+      directory: the working directory of the actor: a copy of the job's `working_dir`, if it has one.
+      has_directory: whether the requested directory exists.
       version: of trainband.
     """
 
@@ -49,9 +49,9 @@ class Place:
 
 
 class TaskActor:
-    """An actor's class for Ray, whose threads call its methods.
+    """A Ray actor class, whose methods Ray's threads call.
 
-    A task runs below `remote_task`, whose standard input this process holds: when the actor dies, however that may be,
+    A task runs below `remote_task`, whose standard input this process holds: when the actor dies, however it does,
     the input ends, and `remote_task` ends the task.
     """
 
@@ -65,7 +65,7 @@ class TaskActor:
         """Signals to runs that have not begun."""
 
     def place(self, directory: str) -> Place:
-        """Where it runs, and whether there is such a directory."""
+        """Returns where it runs, and whether the directory exists."""
         import ray
 
         return Place(
@@ -77,17 +77,17 @@ class TaskActor:
         )
 
     def reserve(self, host: str) -> int:
-        """A free port of the node, which is kept free for the task until the next one is reserved."""
+        """Returns a free port of the node, reserved for the task until the next call."""
         before, self._reserved = self._reserved, ReservedPorts(1, host)
         if before is not None:
-            before.close()  # only now, so that the port is another one
+            before.close()  # only now, so that the port is a new one
         return self._reserved.ports[0]
 
     def run(self, number: int, task: Task, first: bytes) -> Iterator[Piece]:
-        """Runs a task and gives what it prints, as it comes, and last its status (see `RunningTask.status`).
+        """Runs a task and yields its output as it comes, and last its status (see `RunningTask.status`).
 
         Args:
-          number: of this run, of those of this actor.
+          number: of this run, among the actor's runs.
           task: its name.
           first: the header for `remote_task`.
         """
@@ -115,7 +115,7 @@ class TaskActor:
         yield status
 
     def send(self, number: int, signal_number: int) -> None:
-        """Sends a signal to the task of a run, unless that is over."""
+        """Sends a signal to the task of a run, unless the run is over."""
         with self._lock:
             if number == self._run and self._process is not None:
                 self._process.send(signal_number)
@@ -125,7 +125,7 @@ class TaskActor:
 
 @contextlib.contextmanager
 def _sigint_unblocked() -> Iterator[None]:
-    """A context in which this thread starts processes that SIGINT reaches: Ray blocks it in its workers."""
+    """Context in which processes that this thread starts receive SIGINT, which Ray blocks in its workers."""
     before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         yield
@@ -134,7 +134,7 @@ def _sigint_unblocked() -> Iterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of this process, with which another Python finds the trainband that this one has found."""
+    """Returns the environment of this process, changed so that another Python finds the same trainband."""
     environ = own_environment()
     root = str(Path(version.__file__).parents[1])
     paths = [path for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path]

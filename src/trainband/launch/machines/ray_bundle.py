@@ -11,29 +11,19 @@ from trainband.launch.machines.ray_actor import Piece, Place, TaskActor
 from trainband.version import VERSION
 
 _THREADS = 8
-"""Of an actor: one runs the task, others answer meanwhile."""
+"""Of an actor: one runs the task while others answer."""
 _UNREAD = 256
-"""Pieces of output that an actor sends ahead; then the task waits in its next print."""
+"""Pieces of output that an actor sends ahead; then the task blocks in its next print."""
 
 
 class RayBundle:
     """See the module. One thread at a time places and runs; any may send signals and kill.
 
     Args:
-      group: the placement group.
-      index: which of its bundles this is.
-      resources: what the bundle has.
-      directory: the launcher's, which is looked for on the node.
+      directory: the launcher's, expected on the node.
     """
 
-    def __init__(
-        self,
-        group: Any,
-        index: int,
-        resources: Mapping[str, float],
-        *,
-        directory: str,
-    ) -> None:
+    def __init__(self, group: Any, index: int, resources: Mapping[str, float], *, directory: str) -> None:
         self._group = group
         self._index = index
         self._resources = dict(resources)
@@ -43,10 +33,10 @@ class RayBundle:
         self._runs = 0
 
     def place(self, timeout_s: float) -> Place | None:
-        """Where its actor runs, which is started where there is none; `None` if it runs nowhere after so many seconds.
+        """Starts the actor if needed and returns where it runs; `None` if it has no place after `timeout_s` seconds.
 
         Raises:
-          YourError: the actor cannot be started there, or its trainband is another version.
+          YourError: the actor cannot be started there, or has another version of trainband.
         """
         import ray
         from ray import exceptions
@@ -67,29 +57,29 @@ class RayBundle:
             if exc.actor_init_failed:
                 raise YourError(
                     f"Ray's workers cannot start a task: {_last_line(exc)}. Install trainband {VERSION} in the Python "
-                    "of all nodes, or have Ray do it (-o runtime_env=...)."
+                    "of all nodes, or let Ray do it (-o runtime_env=...)."
                 ) from None
-            return None  # its node has died; the bundle is moved to another one
+            return None  # its node has died; Ray moves the bundle to another one
         self._asked = None
         if place.version != VERSION:
             raise YourError(
-                f"{place.host} has trainband {place.version}, and this machine {VERSION}: install the same version on "
+                f"{place.host} has trainband {place.version}, and this machine {VERSION}; install the same version on "
                 "all nodes."
             )
         return place
 
     def reserve(self, host: str) -> int:
-        """A free port of the node where the actor runs."""
+        """Reserves a free port of the actor's node."""
         import ray
 
         port: int = ray.get(self._actor.reserve.remote(host), timeout=60.0)
         return port
 
     def run(self, task: Task, first: bytes) -> Iterator[Piece]:
-        """Runs a task to its end; see `TaskActor.run`.
+        """Runs a task to completion; see `TaskActor.run`.
 
         Raises:
-          RayActorError: of Ray's: the actor has died, or cannot be reached.
+          RayActorError: the actor has died or is unreachable.
         """
         import ray
 
@@ -99,13 +89,13 @@ class RayBundle:
             yield ray.get(piece)
 
     def send(self, number: int) -> None:
-        """Sends a signal to the task that `run` runs. Does not wait."""
+        """Sends a signal to the task in `run`. Does not wait."""
         actor = self._actor
         if actor is not None:
             actor.send.remote(self._runs, number)
 
     def is_dead(self, timeout_s: float) -> bool:
-        """Whether Ray has found that the actor is dead, within so many seconds."""
+        """Whether Ray finds within `timeout_s` seconds that the actor is dead."""
         import ray
         from ray import exceptions
 
@@ -120,7 +110,7 @@ class RayBundle:
         return False
 
     def kill(self) -> None:
-        """Kills the actor, and with it what it runs. Does not wait. Idempotent."""
+        """Kills the actor and what it runs. Does not wait. Idempotent."""
         import ray
 
         actor, self._actor, self._asked = self._actor, None, None

@@ -1,4 +1,4 @@
-"""RayTask: a task in an actor of Ray, as the supervision of a job follows it."""
+"""RayTask: a task in a Ray actor, as a job's supervision follows it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,19 @@ from trainband.launch.machines.ray_bundle import RayBundle
 from trainband.runtime.waiting import Waiting
 
 _UNREAD_LINES = 10_000
-"""From here on the thread waits for the launcher to read, and the task for the thread."""
+"""Above this, the thread waits for the launcher to read, and the task for the thread."""
 _TURN_S = 0.5
 _GONE_S = 30.0
-"""How long Ray may take to find out whether an actor that does not answer is dead. It takes 8 s by default."""
+"""How long Ray may take to detect whether a silent actor is dead. It takes 8 s by default."""
 
 
 class RayTask:
-    """See `RunningTask`. A thread follows the actor; two pipes wake the selector.
+    """A task on Ray, as `RunningTask`. A thread follows the actor; two pipes wake the selector.
 
     Args:
-      task: its name.
-      bundle: where it runs.
-      first: gives the header for `remote_task` at a place.
-      host: where the other tasks look for it; `None` for a task that nobody calls.
+      first: returns the header for `remote_task` at a place.
+      host: where the other tasks expect it; `None` for a task that no other task calls.
       place_s: how long it may take until Ray has a place for it.
-      keep_lines: how many of its last lines to keep.
     """
 
     reports_exit = True
@@ -51,7 +48,7 @@ class RayTask:
         self.task = task
         self.last_lines: deque[str] = deque(maxlen=keep_lines)
         self.address_lost = False
-        """Whether it has failed because it cannot run any more where the other tasks look for it."""
+        """Whether it has failed because it can no longer run at its address."""
         self._bundle = bundle
         self._first = first
         self._host = host
@@ -67,12 +64,10 @@ class RayTask:
         self._thread.start()
 
     def register(self, selector: selectors.BaseSelector) -> None:
-        """See `RunningTask.register`."""
         selector.register(self._output, selectors.EVENT_READ, (self, False))
         selector.register(self._exit, selectors.EVENT_READ, (self, True))
 
     def read(self, selector: selectors.BaseSelector) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - a protocol
-        """See `RunningTask.read`."""
         with self._changed:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._output, 4096)
@@ -83,20 +78,16 @@ class RayTask:
         yield from lines
 
     def finish(self) -> Iterator[tuple[str, str]]:
-        """See `RunningTask.finish`: its actor has given the last lines whole."""
-        return iter(())
+        return iter(())  # its actor has sent the last lines whole
 
     def status(self) -> int | None:
-        """See `RunningTask.status`."""
         return self._status
 
     def unregister_exit(self, selector: selectors.BaseSelector) -> None:
-        """See `RunningTask.unregister_exit`."""
         selector.unregister(self._exit)
         selector.unregister(self._output)
 
     def send(self, number: int) -> bool:
-        """See `RunningTask.send`."""
         with self._changed:
             if self._status is not None:
                 return False
@@ -107,7 +98,6 @@ class RayTask:
         return True
 
     def close(self) -> None:
-        """See `RunningTask.close`."""
         with self._changed:
             if self._closed:
                 return
@@ -133,17 +123,17 @@ class RayTask:
         except RayError as exc:
             self._fail(f"Ray cannot run it: {exc}", 1)
         finally:
-            self._end(1)  # of no effect, unless an error of the launcher's own is about to be printed
+            self._end(1)  # no effect, unless an error of the launcher is about to be printed
 
     def _wait_for_place(self) -> Place | None:
-        """Where it is to run; `None` if it has been ended meanwhile."""
+        """Returns where it will run; `None` if it was ended first."""
         waiting = Waiting(self._place_s, lambda text: self._put([("stderr", f"trainband: {text}")]))
         while self._status is None and not self._closed:
             began = time.monotonic()
             place = self._bundle.place(_TURN_S)
             if place is not None:
                 return place
-            waiting.check(f"Ray to place {self.task}", "see `ray status` for what the cluster has and what is asked")
+            waiting.check(f"Ray to place {self.task}", "see `ray status` for the resources and the demands")
             time.sleep(max(0.0, began + _TURN_S - time.monotonic()))
         return None
 
@@ -170,7 +160,7 @@ class RayTask:
                 self._fail(self._why_lost(place, exc), -signal.SIGKILL)
 
     def _why_lost(self, place: Place, exc: Exception) -> str:
-        """Why the actor is gone, in words. Waits until Ray knows that it is, so that no task runs twice."""
+        """Returns why the actor is gone. Waits until Ray knows that it is, so that no task runs twice."""
         import ray
 
         until = time.monotonic() + _GONE_S
@@ -181,7 +171,7 @@ class RayTask:
         self.address_lost = self._host is not None and not alive
         if not alive:
             return f"lost {self.task}: the Ray node {place.host} has died"
-        how = "has died" if dead else f"does not answer for {_GONE_S:g} s"
+        how = "has died" if dead else f"has not answered for {_GONE_S:g} s"
         return f"lost {self.task}: its Ray actor on {place.host} {how}: {_first_lines(exc)}"
 
     def _fail(self, text: str, status: int) -> None:
@@ -211,7 +201,7 @@ def _pipe() -> tuple[int, int]:
 
 
 def _wake(end: int) -> None:
-    with contextlib.suppress(BlockingIOError):  # it is full: whoever reads is awake
+    with contextlib.suppress(BlockingIOError):  # the pipe is full, so the reader is awake
         os.write(end, b".")
 
 

@@ -1,4 +1,4 @@
-"""RemoteMachines: the tasks of a job on other machines, each started through a command such as ssh or srun."""
+"""RemoteMachines: the tasks of a job on other machines, each started by a command such as ssh or srun."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
 from trainband.errors import DeadlineExceeded, YourError
 from trainband.launch.environment import travelling
-from trainband.launch.machines.base import TaskProgram
+from trainband.launch.machine import TaskProgram
 from trainband.launch.machines.remote_input import RemoteInput
+from trainband.launch.machines.remote_task import REPORT, header
 from trainband.launch.process import Reaper, TaskProcess
-from trainband.launch.remote_task import REPORT, header
 from trainband.runtime.overrides import override
 from trainband.runtime.waiting import Say, Waiting
 from trainband.version import VERSION
 
 START_S = 60.0
-"""How long a machine may take to answer for the first time."""
+"""How long a machine may take to give its first answer."""
 KILL_HERE_S = 2.0
-"""After a SIGKILL to a task, how long its machine has to say that it has ended before its command here is killed."""
+"""After a SIGKILL to a task, how long its machine has to report its exit before its local command is killed."""
 _CLOCKS_S = 5.0
-"""From this difference on, the user is told that a machine's clock is wrong: log lines and checkpoints are dated by it.
-Nothing in trainband depends on it."""
+"""Difference from which the user is warned of a machine's clock, which dates log lines and checkpoints. Nothing in
+trainband depends on it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """A machine, and how something is run there.
+    """A machine, and how commands are run there.
 
     Attributes:
       name: the name or address at which the other tasks reach it.
-      command: run here, it runs what is appended to it there: `("ssh", "a")`, `("srun", "--nodelist=a")`.
-      by_shell: whether what is appended is read by a shell there, as with ssh.
+      command: run here, it runs the command appended to it there: `("ssh", "a")`, `("srun", "--nodelist=a")`.
+      by_shell: whether a shell parses the appended command, as with ssh.
       python: the Python there.
       directory: where tasks run there.
     """
@@ -57,17 +57,15 @@ class Host:
     directory: str
 
     def runs(self, module: str) -> list[str]:
-        """The command that runs one of our modules there."""
+        """Returns the command that runs one of trainband's modules there."""
         there = [self.python, "-m", module]
         return [*self.command, *((f"exec {shlex.join(there)}",) if self.by_shell else there)]
 
 
 class RemoteMachines(ABC):
-    """See `Machines`. What derives from it says on which machine each task runs.
+    """Other machines, as `Machines`. Subclasses choose the machine of each task.
 
     Args:
-      environ: the launcher's.
-      say: called with a sentence for the user.
       threads: the size of each task's XLA thread pool; when `None`, the workers of a machine share its cores.
       variables: the names of further environment variables that tasks get.
       stop_s: seconds between SIGTERM and SIGKILL for a task whose launcher is gone.
@@ -94,18 +92,18 @@ class RemoteMachines(ABC):
 
     @abstractmethod
     def place(self, sizes: Mapping[str, int], lost: Collection[Host]) -> dict[Task, Host]:
-        """Where each task runs.
+        """Returns where each task runs.
 
         Args:
-          sizes: how many tasks of each job there are.
-          lost: machines that cannot be reached any more.
+          sizes: how many tasks each job has.
+          lost: machines that are no longer reachable.
 
         Raises:
-          YourError: the machines are too few.
+          YourError: there are too few machines.
         """
 
     def plan(self, sizes: Mapping[str, int]) -> ClusterSpec:
-        """See `Machines.plan`. A machine that was reached before and is not any more is left out."""
+        """Leaves out machines that were reached before and no longer are."""
         lost: set[Host] = set()
         while True:
             self._places = self.place(sizes, lost)
@@ -124,7 +122,7 @@ class RemoteMachines(ABC):
                     self._sessions.pop(host).close()
                     if host not in known:
                         raise
-                    self._say(f"{exc} The job goes on without it.")
+                    self._say(f"{exc} The job continues without it.")
                     lost.add(host)
                     break
                 addresses.update({task: _address(host.name, port) for task, port in zip(tasks, ports, strict=True)})
@@ -132,12 +130,9 @@ class RemoteMachines(ABC):
                 return ClusterSpec({job: [addresses[Task(job, i)] for i in range(size)] for job, size in sizes.items()})
 
     def start(self, cluster: Cluster, program: TaskProgram, *, reaper: Reaper, keep_lines: int) -> RemoteProcess:
-        """See `Machines.start`."""
         host = self._places[cluster.task]
         sent = TaskProgram(
-            command=program.command,
-            environment=travelling(program.environment, self._variables),
-            files=program.files,
+            command=program.command, environment=travelling(program.environment, self._variables), files=program.files
         )
         first = header(
             sent, tf_config.write(cluster), directory=host.directory, threads=self._threads, stop_s=self._stop_s
@@ -145,7 +140,6 @@ class RemoteMachines(ABC):
         return RemoteProcess(cluster.task, host, first, environ=self._environ, reaper=reaper, keep_lines=keep_lines)
 
     def close(self) -> None:
-        """See `Machines.close`."""
         for session in self._sessions.values():
             session.close()
         self._sessions.clear()
@@ -156,18 +150,18 @@ class RemoteMachines(ABC):
         answer = session.ask({"ports": ports, "directory": host.directory}, self._say)
         if answer["version"] != VERSION:
             raise YourError(
-                f"{host.name} has trainband {answer['version']} at {host.python}, and this machine {VERSION}: "
+                f"{host.name} has trainband {answer['version']} at {host.python}, and this machine {VERSION}; "
                 "install the same version on both."
             )
         if not answer["exists"]:
             raise YourError(
-                f"{host.name} has no directory {host.directory}, in which the tasks are to run. Share it, name another "
-                "(-o directory=PATH), or have the files copied (-o sync=true)."
+                f"{host.name} lacks the tasks' working directory {host.directory}. Share it, name another "
+                "(-o directory=PATH), or let trainband copy the files (-o sync=true)."
             )
         apart = max(sent - answer["time"], answer["time"] - time.time())
         if apart > _CLOCKS_S:
             self._say(
-                f"WARNING: the clock of {host.name} is {apart:.0f} s from this machine's: what is dated there misleads."
+                f"WARNING: the clock of {host.name} is {apart:.0f} s off from this machine's; do not trust its dates."
             )
         found: list[int] = answer["ports"]
         return found
@@ -185,7 +179,7 @@ class _Session:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=dict(environ),
-                process_group=0,  # a Ctrl-C is for the launcher
+                process_group=0,  # so that only the launcher gets a Ctrl-C
             )
         except OSError as exc:
             raise YourError(f"{host.command[0]} cannot be run on this machine: {exc.strerror}.") from None
@@ -195,7 +189,7 @@ class _Session:
         """Sends a request and waits for its answer.
 
         Raises:
-          YourError: there is none, and the message says what the machine has said instead.
+          YourError: there is none; the message has the machine's output instead.
         """
         self._input.put(json.dumps(request).encode())
         line = self._read_line(say)
@@ -205,7 +199,7 @@ class _Session:
             answer = None
         if not isinstance(answer, dict):
             raise YourError(
-                f"{self._host.name} has answered {line.decode(errors='replace')!r}: something prints there."
+                f"{self._host.name} answered {line.decode(errors='replace')!r}; check what prints to stdout there."
             )
         return answer
 
@@ -226,7 +220,7 @@ class _Session:
         except subprocess.TimeoutExpired:
             code = None
         said = "" if code is None else _pipe(self._process.stderr).read().decode(errors="replace").strip()
-        last = said.splitlines()[-1] if said else f"{self._host.command[0]} has ended with exit code {code}"
+        last = said.splitlines()[-1] if said else f"{self._host.command[0]} exited with code {code}"
         advice = ""
         if "No module named" in last or "not found" in last or "No such file" in last:
             advice = " Install trainband there, or name its Python (-o python=PATH)."
@@ -256,13 +250,10 @@ def _address(host: str, port: int) -> str:
 
 
 class RemoteProcess(TaskProcess):
-    """One task on another machine: here, it is the process of the command that runs it there.
+    """One task on another machine, represented by the local process of the command that runs it.
 
     Args:
-      task: its name.
-      host: where it runs.
       first: the header for `remote_task`.
-      environ: of the command.
       reaper, keep_lines: as for `TaskProcess`.
     """
 
@@ -272,26 +263,20 @@ class RemoteProcess(TaskProcess):
         self._host = host
         self._reported: int | None = None
         self._kill_here: threading.Timer | None = None
-        program, *command = host.runs("trainband.launch.remote_task")
+        program, *command = host.runs("trainband.launch.machines.remote_task")
         super().__init__(
-            task,
-            command,
-            environ=environ,
-            reaper=reaper,
-            keep_lines=keep_lines,
-            program=program,
-            has_input=True,
+            task, command, environ=environ, reaper=reaper, keep_lines=keep_lines, program=program, has_input=True
         )
         self._remote = RemoteInput(self.input, f"input of {task}")
         self._remote.put(first)
 
     @override
     def send(self, number: int) -> bool:
-        """Sends a signal to the task. Returns whether its command still runs here."""
+        """Sends a signal to the task. Returns whether its local command still runs."""
         if number:
             self._remote.put(b"signal %d" % number)
         if number == signal.SIGKILL and self._kill_here is None:
-            # A machine that cannot be reached never answers, and the command would wait for it.
+            # An unreachable machine never answers, and the command would wait for it.
             self._kill_here = threading.Timer(KILL_HERE_S, self._send_here, (signal.SIGKILL,))
             self._kill_here.daemon = True
             self._kill_here.start()
@@ -306,13 +291,13 @@ class RemoteProcess(TaskProcess):
 
     @override
     def status(self) -> int | None:
-        """As `TaskProcess.status`: of the task, if it was told, else of the command."""
+        """The task's status, if reported, else the command's."""
         status = super().status()
         return status if status is None or self._reported is None else self._reported
 
     @override
     def close(self, *, leftovers_s: float = 5.0) -> None:
-        """Ends the task if it still runs: its input ends."""
+        """Closes the task's input, which ends it if it still runs."""
         if self._kill_here is not None:
             self._kill_here.cancel()
         super().close(leftovers_s=leftovers_s)

@@ -1,4 +1,4 @@
-"""RemoteInput: what a launcher writes to a program on another machine, and that it is still there."""
+"""RemoteInput: a launcher's messages and heartbeats to a program on another machine."""
 
 from __future__ import annotations
 
@@ -7,19 +7,14 @@ import threading
 from typing import IO
 
 HEARTBEAT_S = 10.0
-"""Between two empty lines, where there is nothing else to write."""
+"""Between two empty lines if there is nothing else to write."""
 SILENT_S = 60.0
-"""After so many seconds without a line, the other end takes the launcher for dead: a connection that a pulled cable has
-cut says nothing."""
+"""After this many seconds without a line, the other end considers the launcher dead: a pulled cable closes no
+connection."""
 
 
 class RemoteInput:
-    """Writes lines from a thread of its own, because the other end may not read for as long as a connection takes.
-
-    Args:
-      pipe: to the command that leads there.
-      name: of the thread.
-    """
+    """Writes lines from its own thread, because the other end may not read until the connection is up."""
 
     def __init__(self, pipe: IO[bytes], name: str) -> None:
         self._pipe = pipe
@@ -28,11 +23,11 @@ class RemoteInput:
         self._writer.start()
 
     def put(self, line: bytes) -> None:
-        """Has a line, without its end, written."""
+        """Queues a line, given without its line end."""
         self._lines.put(line + b"\n")
 
     def close(self) -> None:
-        """Ends the thread, but for one that is in the middle of a line that nobody reads. Idempotent."""
+        """Ends the thread unless it is blocked on a line that is not read. Idempotent."""
         self._lines.put(None)
         self._writer.join(1.0)
 
@@ -48,4 +43,4 @@ class RemoteInput:
                 self._pipe.write(line)
                 self._pipe.flush()
         except (OSError, ValueError):
-            return  # the command has ended, or its pipe was closed: its exit tells
+            return  # the command has ended or closed its pipe; its exit tells

@@ -1,4 +1,4 @@
-"""SlurmMachines: the tasks of a job on the nodes of an allocation, each a step that srun starts."""
+"""SlurmMachines: the tasks of a job on the nodes of an allocation, each a step started by srun."""
 
 from __future__ import annotations
 
@@ -19,19 +19,16 @@ _OF_OTHER_STEPS: Final = re.compile(
     r"(SLURM_(NTASKS|NPROCS|DISTRIBUTION|ARBITRARY|CPUS_PER_TASK|CPU_BIND|HINT|EXCLUSIVE|EXACT|MULTI_PROG|STEP_|THREADS_)"
     r"|SRUN_)\w*"
 )
-"""Variables of the batch script, or of the step that a shell runs in, which srun reads as options."""
+"""Variables of the batch script, or of the shell's step, that srun reads as options."""
 
 
 class SlurmMachines(RemoteMachines):
-    """See `Machines`.
+    """The nodes of a Slurm job, as `Machines`.
 
     Each task is a step of one process beside the others (`srun --overlap`), which may use all the CPUs that the job has
-    on its node. A task listens at the address by which Slurm reaches its node, which resolves where the node's name
-    does not.
+    on its node. A task listens at the address by which Slurm reaches its node, because the node's name may not resolve.
 
     Args:
-      allocation: the nodes.
-      python, directory: on the nodes.
       environ, say, threads: as for `RemoteMachines`.
 
     Raises:
@@ -65,22 +62,21 @@ class SlurmMachines(RemoteMachines):
 
     @override
     def place(self, sizes: Mapping[str, int], lost: Collection[Host]) -> dict[Task, Host]:
-        """See `RemoteMachines.place`."""
         left = tuple(node for node in self._allocation.nodes if self._hosts[node] not in lost)
         if not left:
-            raise ClusterError(f"no node of Slurm's job {self._allocation.job} answers any more.")
+            raise ClusterError(f"no node of Slurm job {self._allocation.job} answers; check that they are up.")
         placed = Allocation(self._allocation.job, left).place(sizes)
         return {Task(job, i): self._hosts[node] for job, nodes in placed.items() for i, node in enumerate(nodes)}
 
 
 def srun_options(node: Node, *, bind: bool) -> list[str]:
-    """What has srun start one process on a node beside others.
+    """Returns the options with which srun starts one process on a node beside others.
 
-    `--cpus-per-task` is left out because it implies `--exact`, by which steps that overlap get the same CPUs, and with
-    `--cpu-bind=none` a task may use all that the job has there.
+    `--cpus-per-task` is left out because it implies `--exact`, which gives overlapping steps the same CPUs. With
+    `--cpu-bind=none` a task may use all CPUs that the job has there.
 
     Args:
-      bind: whether Slurm would bind tasks to CPUs. Where it cannot, srun complains about any `--cpu-bind`.
+      bind: whether Slurm would bind tasks to CPUs. If it cannot, srun complains about any `--cpu-bind`.
     """
     group = [] if node.group is None else [f"--het-group={node.group}"]
     place = [f"--nodelist={node.name}", "--nodes=1", "--ntasks=1"]
@@ -89,7 +85,7 @@ def srun_options(node: Node, *, bind: bool) -> list[str]:
 
 
 def srun_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment for srun, without what a script or step has of its own and srun would take for options.
+    """Returns an environment for srun without the variables of a script or step that srun would read as options.
 
     Source: https://slurm.schedmd.com/srun.html, "INPUT ENVIRONMENT VARIABLES".
     """
@@ -100,5 +96,5 @@ def _address(commands: SlurmCommands, node: str) -> str:
     told = commands.run("scontrol", "--oneliner", "show", "node", node)
     match = re.search(r"\bNodeAddr=(\S+)", told)
     if match is None:
-        raise YourError(f"scontrol shows no address of the node {node}: {told.strip()}")
+        raise YourError(f"scontrol shows no address for node {node}: {told.strip()}")
     return match[1]

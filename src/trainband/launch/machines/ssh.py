@@ -18,7 +18,7 @@ class Line:
     """A host of a hostfile.
 
     Attributes:
-      target: what ssh is given: `name`, `user@name`, or a name of ~/.ssh/config.
+      target: the argument of ssh: `name`, `user@name`, or a name in ~/.ssh/config.
       address: at which the other tasks reach it.
       slots: how many training tasks it takes.
       jobs: whose tasks it takes.
@@ -33,15 +33,14 @@ class Line:
 
 
 def read_hosts(text: str, where: str) -> list[Line]:
-    """The hosts of a hostfile, as Open MPI's: a line for each, with `slots=N` and here also `jobs=ps,worker`,
+    """Reads the hosts of a hostfile like Open MPI's: a line for each, with `slots=N` and here also `jobs=ps,worker`,
     `address=10.0.0.7` and `python=PATH`; `#` begins a comment.
 
     Args:
-      text: the lines.
       where: the name of the file, for errors.
 
     Raises:
-      ClusterError: there is no host, one stands there twice, or a line cannot be read; the message has its number.
+      ClusterError: there is no host, one is listed twice, or a line is invalid; the message has its number.
 
     Source: https://docs.open-mpi.org/en/v5.0.x/launching-apps/scheduling.html, "hostfile".
     """
@@ -52,14 +51,14 @@ def read_hosts(text: str, where: str) -> list[Line]:
             continue
         target, *settings = words
         if target in found:
-            raise ClusterError(f"{where}:{number}: {target} stands there twice; give it slots=2.")
+            raise ClusterError(f"{where}:{number}: {target} is listed twice; give it slots=2.")
         found[target] = _read_line(target, settings, f"{where}:{number}")
     if not found:
-        raise ClusterError(f"{where} names no host.")
+        raise ClusterError(f"{where} lists no hosts.")
     local = [line.target for line in found.values() if Address(host=line.address, port=1).is_loopback]
     if local and len(local) < len(found):
         raise ClusterError(
-            f"{where}: {local[0]} means another machine on each of the others: write the name or address by which they "
+            f"{where}: {local[0]} is a different machine on each host; write the name or address at which the others "
             "reach it."
         )
     return list(found.values())
@@ -71,16 +70,16 @@ def _read_line(target: str, settings: Sequence[str], where: str) -> Line:
         name, equals, value = setting.partition("=")
         if not equals or name not in ("slots", "jobs", "address", "python") or not value:
             raise ClusterError(
-                f"{where}: {setting!r} cannot be read; a line is a host, then slots=N, jobs=ps,worker, address=HOST or "
+                f"{where}: {setting!r} is invalid; a line is a host, then slots=N, jobs=ps,worker, address=HOST or "
                 "python=PATH."
             )
         values[name] = value
     slots = values.get("slots", "1")
     if not slots.isdigit():
-        raise ClusterError(f"{where}: slots={slots} is no number.")
+        raise ClusterError(f"{where}: slots={slots} is not a number.")
     jobs = tuple(values["jobs"].split(",")) if "jobs" in values else JOBS
     if unknown := [job for job in jobs if job not in JOBS]:
-        raise ClusterError(f"{where}: {unknown[0]!r} is no job; the jobs are {', '.join(JOBS)}.")
+        raise ClusterError(f"{where}: {unknown[0]!r} is not a job; the jobs are {', '.join(JOBS)}.")
     return Line(
         target=target,
         address=values.get("address", target.rpartition("@")[2]),
@@ -91,12 +90,11 @@ def _read_line(target: str, settings: Sequence[str], where: str) -> Line:
 
 
 class SshMachines(RemoteMachines):
-    """See `Machines`.
+    """Hosts reached by ssh, as `Machines`.
 
-    Tasks that train take a slot each, host by host. The ps and the evaluator take none: they go from host to host.
+    Training tasks take one slot each, host by host. The ps and the evaluator take none and are spread over the hosts.
 
     Args:
-      hosts: the machines.
       ssh: the command and its options.
       python, directory: on the hosts.
       environ, say, threads, variables: as for `RemoteMachines`.
@@ -128,7 +126,6 @@ class SshMachines(RemoteMachines):
 
     @override
     def place(self, sizes: Mapping[str, int], lost: Collection[Host]) -> dict[Task, Host]:
-        """See `RemoteMachines.place`."""
         lines = {host: line for host, line in self._lines.items() if host not in lost}
         slots = {host: line.slots for host, line in lines.items()}
         places: dict[Task, Host] = {}
@@ -138,9 +135,8 @@ class SshMachines(RemoteMachines):
             if not able or (trains and sum(slots[host] for host in able) < size):
                 there = f"{sum(slots[host] for host in able)} free slots" if trains else "no host"
                 raise ClusterError(
-                    f"{size} {job} tasks are to run, and the hosts have {there} for them"
-                    f"{' without those that are lost' if lost else ''}: add hosts, or raise slots= or change jobs= of "
-                    "those that are there."
+                    f"{size} {job} tasks need a place, and the hosts have {there} for them"
+                    f"{' without the lost ones' if lost else ''}; add hosts, raise slots= or change jobs=."
                 )
             for index in range(size):
                 host = next(host for host in able if slots[host]) if trains else able[index % len(able)]

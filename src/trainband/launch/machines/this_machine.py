@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from trainband.cluster.cluster import Cluster
 from trainband.cluster.spec import ClusterSpec
 from trainband.launch.environment import task_environment
-from trainband.launch.machines.base import FILES, TaskProgram
+from trainband.launch.machine import FILES, TaskProgram
 from trainband.launch.ports import ReservedPorts
 from trainband.launch.process import Reaper, TaskProcess
 
@@ -17,7 +17,7 @@ _logger = logging.getLogger(__name__)
 
 
 class ThisMachine:
-    """See `Machines`.
+    """The launcher's own machine, as `Machines`.
 
     Args:
       host: the address of this machine that the tasks serve on.
@@ -32,15 +32,13 @@ class ThisMachine:
         self._reserved: ReservedPorts | None = None
 
     def plan(self, sizes: Mapping[str, int]) -> ClusterSpec:
-        """See `Machines.plan`."""
         before, self._reserved = self._reserved, ReservedPorts(sum(sizes.values()), self._host)
         if before is not None:
-            before.close()  # only now, so that no task gets a port that another one has just had
+            before.close()  # only now, so that no task gets a port that another just had
         addresses = iter(self._reserved.addresses)
         return ClusterSpec({job: [next(addresses) for _ in range(size)] for job, size in sizes.items()})
 
     def start(self, cluster: Cluster, program: TaskProgram, *, reaper: Reaper, keep_lines: int) -> TaskProcess:
-        """See `Machines.start`."""
         place = str(program.files)
         environ = task_environment(
             {name: value.replace(FILES, place) for name, value in program.environment.items()},
@@ -55,17 +53,16 @@ class ThisMachine:
         return process
 
     def trainers(self, cluster: Cluster) -> int | None:
-        """The number of training tasks on this machine; `None` for a task that has it to itself."""
+        """Returns the number of training tasks on this machine; `None` for a task that has it to itself."""
         tasks = list(cluster.spec.tasks())
         alone = len({*tasks, cluster.task}) == 1
         return None if alone else len(cluster.spec.workers)
 
     def close(self) -> None:
-        """See `Machines.close`."""
         if self._reserved is not None:
             self._reserved.close()
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Returns how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

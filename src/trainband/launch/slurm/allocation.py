@@ -1,4 +1,4 @@
-"""Allocation: the nodes that Slurm has given to this job, as its variables tell a batch script or a shell."""
+"""Allocation: the nodes that Slurm allocated to this job, read from the variables of a batch script or shell."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Node:
     """A node of an allocation.
 
     Attributes:
-      name: as Slurm calls it.
+      name: Slurm's name of it.
       cpus: how many are allocated on it.
-      tasks: for how many tasks it was allocated; 0 where that is not said.
-      group: of a heterogeneous job, the group that it belongs to; `None` in other jobs.
+      tasks: for how many tasks it was allocated; 0 if unknown.
+      group: its group of a heterogeneous job; `None` in other jobs.
     """
 
     name: str
@@ -34,13 +34,13 @@ class Allocation:
     nodes: tuple[Node, ...]
 
     def place(self, sizes: Mapping[str, int]) -> dict[str, list[Node]]:
-        """The node of each task, by job and in the order of the tasks.
+        """Returns the node of each task, by job and in the order of the tasks.
 
         In a heterogeneous job, the ps and the evaluator, which need no accelerator, are on the nodes of the first
-        group, and the tasks that train on those of the others. Else all share all nodes.
+        group, and the training tasks on those of the others. Otherwise all share all nodes.
 
-        Tasks are spread over the nodes: none gets two as long as another has none. A node takes as many as it was
-        allocated for, and where that is not enough, as many as it has CPUs.
+        Tasks are spread over the nodes: none gets two while another has none. A node takes as many as it was allocated
+        for or, if that is not enough, as many as it has CPUs.
 
         Raises:
           ClusterError: the allocation is too small.
@@ -53,7 +53,7 @@ class Allocation:
         others = [node for node in self.nodes if node.group != 0]
         return {
             **self._placed(beside, first, " in its first group, which has the ps and the evaluator,"),
-            **self._placed(training, others, " behind its first group"),
+            **self._placed(training, others, " after its first group"),
         }
 
     def _placed(self, sizes: Mapping[str, int], nodes: Sequence[Node], where: str) -> dict[str, list[Node]]:
@@ -64,9 +64,9 @@ class Allocation:
         if sum(room) < wanted:
             cpus = sum(node.cpus for node in nodes)
             raise ClusterError(
-                f"Slurm's job {self.job} has {_number(len(nodes), 'node')}{where} with {_number(cpus, 'CPU')}, and "
+                f"Slurm job {self.job} has {_number(len(nodes), 'node')}{where} with {_number(cpus, 'CPU')}, and "
                 f"{_number(wanted, 'task')} ({', '.join(f'{size} {job}' for job, size in sizes.items())}) need a CPU "
-                "each: ask for more nodes, more tasks or more CPUs for each task, or run fewer tasks."
+                "each; request more nodes, tasks or CPUs per task, or run fewer tasks."
             )
         numbers = _dealt(wanted, room)
         in_order = (node for node, number in zip(nodes, numbers, strict=True) for _ in range(number))
@@ -74,7 +74,7 @@ class Allocation:
 
 
 def allocation_of(environ: Mapping[str, str]) -> Allocation | None:
-    """The allocation that this process is in as its batch script or a shell; `None` where it is in none, or is itself
+    """Returns the allocation whose batch script or shell this process is in; `None` without one, or if this process is
     one of several tasks of a step.
 
     Raises:
@@ -89,7 +89,7 @@ def allocation_of(environ: Mapping[str, str]) -> Allocation | None:
     if not size:
         return Allocation(job, tuple(_nodes(environ, "", None)))
     if not size.isdigit():
-        raise ClusterError(f"SLURM_HET_SIZE = {size!r} is no number.")
+        raise ClusterError(f"SLURM_HET_SIZE = {size!r} is not a number.")
     return Allocation(job, tuple(node for i in range(int(size)) for node in _nodes(environ, f"_HET_GROUP_{i}", i)))
 
 
@@ -97,19 +97,19 @@ def _nodes(environ: Mapping[str, str], ending: str, group: int | None) -> Iterat
     listed, cpus = (f"SLURM_{name}{ending}" for name in ("JOB_NODELIST", "JOB_CPUS_PER_NODE"))
     names = list(hosts(environ.get(listed, "")))
     found = list(counts_of(environ.get(cpus) or "0"))
-    # A shell of `srun --pty` has the CPUs of its own node alone.
+    # A shell of `srun --pty` has only its own node's CPUs.
     numbers = found if len(found) == len(names) else [max(found, default=0)] * len(names)
     tasks = list(counts_of(environ.get(f"SLURM_TASKS_PER_NODE{ending}") or "0"))
     if len(tasks) != len(names) or not environ.get(f"SLURM_NTASKS{ending}"):
         tasks = [0] * len(names)
     if not names:
-        raise ClusterError(f"{listed} is not set: this shell has only some of the variables of Slurm's job.")
+        raise ClusterError(f"{listed} is not set: this shell has only some of the Slurm job's variables.")
     for name, number, task in zip(names, numbers, tasks, strict=True):
         yield Node(name, max(1, number), task, group)
 
 
 def _dealt(wanted: int, room: Sequence[int]) -> list[int]:
-    """How many each gets of so many that are dealt one by one to those that have room."""
+    """Returns how many each gets when `wanted` are dealt one by one to those that have room."""
     dealt = [0] * len(room)
     while sum(dealt) < wanted:
         for i, most in enumerate(room):

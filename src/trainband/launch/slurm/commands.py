@@ -1,4 +1,4 @@
-"""SlurmCommands: sbatch, squeue, scancel and scontrol, run in the environment of whoever wants a job."""
+"""SlurmCommands: sbatch, squeue, scancel and scontrol, run in the caller's environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from trainband.errors import YourError
 
 ANSWER_S = 60.0
-"""How long Slurm's controller may take to answer a command: it is slow where it is busy, and waits for a backup."""
+"""How long Slurm's controller may take to answer: it is slow if busy, and commands wait for a backup controller."""
 
 WAITING = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
@@ -21,11 +21,11 @@ RUNNING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What Slurm says of a job.
+    """The state of a job in Slurm.
 
     Attributes:
       name: such as `PENDING`; see https://slurm.schedmd.com/squeue.html, "JOB STATE CODES".
-      reason: why it is in this state, such as `Resources`; empty where Slurm gives none.
+      reason: why it is in this state, such as `Resources`; empty if Slurm gives none.
       nodes: where it runs.
     """
 
@@ -35,18 +35,15 @@ class JobState:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, for good or ill."""
+        """Whether it has ended, successfully or not."""
         return self.name not in WAITING | RUNNING
 
 
 class SlurmCommands:
     """Slurm's commands.
 
-    Args:
-      environ: the environment to run them in.
-
     Raises:
-      YourError: one of those that are named is missing.
+      YourError: one of `names` is missing.
     """
 
     def __init__(self, environ: Mapping[str, str], *names: str) -> None:
@@ -56,19 +53,19 @@ class SlurmCommands:
         missing = [name for name, program in self._programs.items() if program is None]
         if missing:
             raise YourError(
-                f"--on slurm: there is no {missing[0]} on this machine (PATH = {path}). Start the job on a machine "
+                f"--on slurm: {missing[0]} is not on this machine (PATH = {path}). Start the job on a machine "
                 "that submits to your cluster, such as its login node."
             )
 
     def run(self, name: str, *arguments: str, given: str = "") -> str:
-        """Runs a command with this text on its standard input; returns what it prints.
+        """Runs a command with `given` on its standard input; returns its output.
 
         Raises:
-          YourError: it failed, with what it said.
+          YourError: it failed; the message has its output.
         """
         program = self._programs[name]
         if program is None:
-            raise YourError(f"--on slurm: there is no {name} on this machine.")
+            raise YourError(f"--on slurm: {name} is not on this machine.")
         try:
             done = subprocess.run(
                 [program, *arguments],
@@ -81,23 +78,23 @@ class SlurmCommands:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise YourError(f"Slurm's {name} gave no answer in {ANSWER_S:g} s; see whether sinfo does.") from None
+            raise YourError(f"Slurm's {name} gave no answer in {ANSWER_S:g} s; check that sinfo works.") from None
         if done.returncode != 0:
             said = "; ".join(_told(line) for line in done.stderr.splitlines() if line.strip())
             raise YourError(f"Slurm's {name} failed: {said or f'exit code {done.returncode}'}")
         return done.stdout
 
     def submit(self, script: str, options: Sequence[str]) -> str:
-        """Submits a batch script; returns the number of the job.
+        """Submits a batch script; returns the job's id.
 
         Raises:
-          YourError: Slurm does not take it, and says why.
+          YourError: Slurm refuses it; the message says why.
         """
         answer = self.run("sbatch", "--parsable", *options, given=script)
         return answer.strip().partition(";")[0]
 
     def state(self, job: str) -> JobState | None:
-        """What Slurm says of a job of this user; `None` where it has forgotten it, minutes after its end.
+        """Returns the state of a job of this user; `None` if Slurm has forgotten it, minutes after its end.
 
         Raises:
           YourError: Slurm does not answer.
@@ -112,8 +109,8 @@ class SlurmCommands:
         return JobState(name, "" if reason == "None" else reason, ",".join(words[3] for words in of_job if words[3]))
 
     def exit_status(self, job: str) -> int | None:
-        """How the batch script of a job that is over has ended: its exit code, or minus the number of the signal that
-        killed it; `None` where Slurm has forgotten it.
+        """Returns the exit code of a finished job's batch script, or minus the number of the signal that killed it;
+        `None` if Slurm has forgotten it.
 
         Raises:
           YourError: Slurm does not answer.
@@ -126,7 +123,7 @@ class SlurmCommands:
         return -number if number else code
 
     def cancel(self, job: str, *options: str) -> None:
-        """Cancels a job, or with `--batch --signal=TERM` has its script end by itself.
+        """Cancels a job, or with `--batch --signal=TERM` lets its script end by itself.
 
         Raises:
           YourError: Slurm does not answer.
@@ -135,5 +132,5 @@ class SlurmCommands:
 
 
 def _told(line: str) -> str:
-    """A line of stderr without the name of the command, which is known."""
+    """Returns a line of stderr without the name of the command."""
     return re.sub(r"^\w+: (?:error|fatal): ", "", line.strip())

@@ -1,14 +1,17 @@
-"""What a launcher within Slurm's job has printed, as lines of its tasks again."""
+"""Parsing the output of the launcher within a Slurm job back into lines of its tasks."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainband.cluster.task import Task
+from trainband.launch.backend import Watcher
 from trainband.launch.output_lines import LineSplitter
+from trainband.runtime.regular_files import regular_file
 
 _OF_TASK = re.compile(r"\[(chief|worker|ps|evaluator):(\d{1,9})\] (.*)", re.DOTALL)
 _FAILED = re.compile(r"── (chief|worker|ps|evaluator):(\d{1,9}) failed: (.*?) ──.*")
@@ -27,7 +30,7 @@ class TaskLine:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A task that has made the job fail, and how."""
+    """The task that made the job fail, and how."""
 
     task: Task
     reason: str
@@ -35,14 +38,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A sentence of the launcher's, of Slurm's or of the batch script's."""
+    """A sentence of the launcher, Slurm or the batch script."""
 
     text: str
 
 
 def read_line(line: str) -> TaskLine | Failure | Note | None:
-    """What a line of the launcher's is; `None` for one of the frame that shows a failed task's last lines, which
-    whoever reads this shows himself.
+    """Parses a line of the launcher; returns `None` for the frame with a failed task's last lines, which the caller
+    shows itself.
     """
     if match := _OF_TASK.fullmatch(line):
         return TaskLine(Task(match[1], int(match[2])), match[3])
@@ -56,7 +59,7 @@ def read_line(line: str) -> TaskLine | Failure | Note | None:
 class GrowingFile:
     """A file that another machine appends to, read as it grows. It need not exist yet.
 
-    It is opened anew for each reading, or NFS would go on showing what it showed first.
+    Each read reopens it; otherwise NFS would keep showing the first content.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,9 +68,9 @@ class GrowingFile:
         self._splitter = LineSplitter()
 
     def read(self) -> Iterator[str]:
-        """The lines that have come."""
+        """Yields the lines that have arrived."""
         try:
-            with self._path.open("rb") as file:
+            with regular_file(self._path) as file:
                 file.seek(self._at)
                 while data := file.read(_READ_BYTES):
                     self._at += len(data)
@@ -76,6 +79,35 @@ class GrowingFile:
             return
 
     def finish(self) -> Iterator[str]:
-        """The last line, if it has no line end."""
+        """Yields the last line if it has no line end."""
         yield from self.read()
         yield from self._splitter.finish()
+
+
+class JobOutput:
+    """The output of the launcher within a Slurm job, read from its files.
+
+    Attributes:
+      failure: the task that made the job fail; `None` before.
+    """
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self._files = {name: GrowingFile(path) for name, path in files.items()}
+        self._last_lines: dict[Task, deque[str]] = {}
+        self.failure: Failure | None = None
+
+    def last_lines(self, task: Task) -> list[str]:
+        return list(self._last_lines.get(task, ()))
+
+    def show(self, watcher: Watcher, *, last: bool = False) -> None:
+        """Passes new output to a watcher; `last`: the files are complete."""
+        for stream, file in self._files.items():
+            for line in file.finish() if last else file.read():
+                match read_line(line):
+                    case TaskLine(task, text):
+                        self._last_lines.setdefault(task, deque(maxlen=watcher.keep_lines)).append(text)
+                        watcher.line(task, stream, text)
+                    case Failure() as failure:
+                        self.failure = failure
+                    case Note(text):
+                        watcher.note(text)

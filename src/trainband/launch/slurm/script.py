@@ -10,7 +10,7 @@ from trainband.errors import ClusterError
 from trainband.launch.request import JobRequest
 
 EXIT_CODE = "exit-code"
-"""The file of the run's directory that the script writes when the job has ended and will not come back."""
+"""The file in the run's directory that the script writes when the job has ended for good."""
 
 _BODY = """\
 run={directory}
@@ -45,15 +45,14 @@ exit "$code"
 def batch_script(
     groups: Sequence[Sequence[str]], command: Sequence[str], *, run: str, signal: str, requeue: bool
 ) -> str:
-    """The script of a job that runs a launcher in its allocation.
+    """Returns the script of a job that runs a launcher in its allocation.
 
     Args:
       groups: the options of each group of nodes, such as `--nodes=2`; several make a heterogeneous job.
-      command: of the launcher.
       run: the directory of this run, which the nodes share with this machine.
-      signal: the name without SIG of the signal by which Slurm announces that the job's time is over or that another
-        job gets its nodes. The launcher then has the tasks end, which save, and the job goes back into the queue.
-      requeue: whether it does.
+      signal: the name, without SIG, of the signal by which Slurm announces that the job's time is over or that another
+        job preempts it. The launcher then ends the tasks, which save, and the job is requeued.
+      requeue: whether it is.
     """
     lines = ["#!/bin/bash"]
     for i, options in enumerate(groups):
@@ -72,14 +71,13 @@ def batch_script(
 
 
 def inner_command(request: JobRequest, program: Sequence[str], python: str) -> list[str]:
-    """The command that runs a request within an allocation.
+    """Returns the command that runs a request within an allocation.
 
     Args:
-      program: that of the request, or one that calls its function.
-      python: the path of Python.
+      program: the request's, or one that calls its function.
 
     Raises:
-      ClusterError: the request has what the command line cannot say.
+      ClusterError: the command line cannot express the request.
     """
     numbers: Mapping[str, object] = {
         "--ps": request.ps,
@@ -92,9 +90,9 @@ def inner_command(request: JobRequest, program: Sequence[str], python: str) -> l
     options = [word for name, value in numbers.items() if value is not None for word in (name, str(value))]
     options += [name for name, is_set in (("--chief", request.chief), ("--evaluator", request.evaluator)) if is_set]
     if request.environment.get(FORMAT) == "json":
-        options.append("--plain")  # for the launcher, whose lines are read by the one that submits the job
+        options.append("--plain")  # for the launcher, whose lines the submitting process reads
     if program[0] == "-m":
         if len(program) < 2:
-            raise ClusterError("the job's program is -m without the name of a module.")
+            raise ClusterError("the job's program is -m without a module name.")
         options, program = [*options, "-m"], program[1:]
     return [python, "-m", "trainband.cli.main", "run", "--on", "slurm", *options, program[0], "--", *program[1:]]

@@ -1,1 +1,1 @@
-"""What follows from a traced program: an optimizer's dependence, and whether a loss is a mean over examples."""
+"""Proofs about a traced program: an optimizer's dependence, and whether a loss is a mean over examples."""

@@ -1,14 +1,14 @@
-"""What an optimizer's update depends on, found by following its traced program.
+"""The inputs that an optimizer's update depends on, found by following its traced program.
 
 Two questions decide how an optimizer may be spread over parameter servers:
 
 - Does the new value of one element depend on other elements, of the same variable (a norm over it, as in LAMB)
-  or of others (clipping by the global norm)? Then these must lie on one ps, or the answer is wrong.
-- Is the same arithmetic done to every element of every variable? Then it may be done to whole blocks at once,
-  which for many small variables costs half the time.
+  or of others (clipping by the global norm)? Then these must be on one ps, or the result is wrong.
+- Is the same arithmetic applied to every element of every variable? Then it may be applied to whole blocks at once,
+  which halves the time for many small variables.
 
 The answers come from an abstract interpretation of the jaxpr, not from a list of names: a primitive that is
-not known to work element by element is taken to mix everything that goes in.
+not known to work element by element is assumed to mix all its inputs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 from trainband.errors import ModelError
 from trainband.model.analysis.walker import CALLS, ELEMENTWISE, IDENTITIES, called, walk
-from trainband.model.optimizer import apply_updates
+from trainband.model.optimizer import apply_updates, updates_of
 from trainband.model.variables import PyTree
 
 _CALLS = CALLS | {"custom_jvp_call", "custom_vjp_call"}
@@ -33,13 +33,13 @@ _SHAPE_PARAMS = ("sharding", "out_sharding", "shape", "broadcast_dimensions")
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """What is known of a value of the program.
+    """Facts about a value of the program.
 
     Attributes:
-      variable: the variable that it lies along, element by element; `None` for a scalar or anything else.
-      mixes: the variables of which more than the element at hand went in.
+      variable: the variable along which it lies, element by element; `None` for a scalar or anything else.
+      mixes: the variables of which elements other than the current one were used.
       formula: a number that two values share if and only if they are computed in the same way, from the same
-        roles; `None` when it is not known.
+        roles; `None` if unknown.
     """
 
     variable: int | None
@@ -59,19 +59,19 @@ class Formulas:
         self._numbers: dict[Hashable, int] = {}
 
     def number(self, *parts: Hashable) -> int:
-        """The number of a formula with these parts."""
+        """Returns the number of a formula with these parts."""
         return self._numbers.setdefault(parts, len(self._numbers))
 
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """What the update of each variable depends on.
+    """The inputs that each variable's update depends on.
 
     Attributes:
-      mixes: for each variable the variables of which other elements than its own go into its update; a variable
-        may stand in its own set.
-      formula: the whole update's formula for each dtype, where it is one and the same for all variables of
-        that dtype; `None` where it is not.
+      mixes: for each variable, the variables of which elements other than its own are used in its update; a
+        variable may be in its own set.
+      formula: the whole update's formula for each dtype, if it is the same for all variables of that dtype; else
+        `None`.
       text: the traced program, for people and for comparing.
     """
 
@@ -80,17 +80,17 @@ class Dependence:
     text: str
 
     def rows_mixed(self) -> list[int]:
-        """The variables whose own elements are mixed: they must not be sliced."""
+        """Returns the variables whose own elements are mixed: they must not be sliced."""
         return [i for i, mixed in enumerate(self.mixes) if i in mixed]
 
     def variables_mixed(self) -> list[int]:
-        """The variables that are mixed with others: all of them must lie on one ps."""
+        """Returns the variables that are mixed with others: all of them must be on one ps."""
         return sorted({j for i, mixed in enumerate(self.mixes) if mixed - {i} for j in mixed | {i}})
 
 
 @dataclass(frozen=True, slots=True)
 class _Elements:
-    """See `Domain`: along which variable a value lies, and what was mixed into it."""
+    """A `Domain`: along which variable a value lies, and what was mixed into it."""
 
     formulas: Formulas
 
@@ -100,11 +100,11 @@ class _Elements:
         formula = self.formulas.number("constant", str(array.dtype), str(array)) if known else None
         return _Value(None, frozenset(), formula, known)
 
-    def checked(self, value: _Value, copies: Sequence[Any]) -> _Value:  # noqa: ARG002 - of one program all is known
+    def checked(self, value: _Value, copies: Sequence[Any]) -> _Value:  # noqa: ARG002 - for one program all is known
         return value
 
     def unknown(self, reason: str) -> _Value:
-        raise AssertionError(reason)  # one program is the same as itself
+        raise AssertionError(reason)  # one program equals itself
 
     def outputs(self, copies: Sequence[Any], inputs: list[_Value]) -> list[_Value]:
         (equation,) = copies
@@ -114,10 +114,10 @@ class _Elements:
         if name == "cond" and inputs[0].scalar:
             return self._cond(equation, inputs)
         if name == "broadcast_in_dim" and len(inputs) == 1 and inputs[0].scalar:
-            return [inputs[0]]  # a scalar spread over a variable's shape is that scalar still
+            return [inputs[0]]  # a scalar spread over a variable's shape is still that scalar
         along = {value.variable for value in inputs if value.variable is not None}
         plain = all(value.scalar or value.variable is not None for value in inputs)
-        # Scalars alone give scalars only if the output is one: random bits of a shape are not.
+        # Scalars give scalars only if the output is one: random bits of a shape are not.
         scalar = name in _ELEMENTWISE or all(variable.aval.shape == () for variable in equation.outvars)
         if plain and ((len(along) == 1 and name in _ELEMENTWISE) or (not along and scalar)):
             mixes = _union(value.mixes for value in inputs)
@@ -132,7 +132,7 @@ class _Elements:
         return [_Value(None, touched, None, variable.aval.shape == ()) for variable in equation.outvars]
 
     def _cond(self, equation: Any, inputs: list[_Value]) -> list[_Value]:
-        """Either branch may be taken: an output is what both make of it, and depends on the predicate too."""
+        """Joins an output of both branches, since either may run; it depends on the predicate too."""
         predicate = inputs[0]
         branches = [walk(self, [program], inputs[1:]) for program in equation.params["branches"]]
         outputs = []
@@ -154,12 +154,12 @@ def _union(sets: Iterable[frozenset[int]]) -> frozenset[int]:
 
 
 def analyse(optimizer: Any, params: PyTree, formulas: Formulas) -> Dependence:
-    """Traces one update of `params` and follows what goes where.
+    """Traces one update of `params` and follows its values.
 
     Args:
       optimizer: with optax's `init` and `update`.
       params: a pytree of arrays or `jax.ShapeDtypeStruct`s.
-      formulas: shared between analyses that are to be compared.
+      formulas: shared by analyses that are to be compared.
     """
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
     paths = [path for path, _ in leaves]
@@ -167,7 +167,7 @@ def analyse(optimizer: Any, params: PyTree, formulas: Formulas) -> Dependence:
     state_leaves, state_tree = jax.tree_util.tree_flatten_with_path(state)
 
     def update(params: PyTree, state: PyTree, gradient: PyTree) -> Any:
-        updates, new_state = optimizer.update(gradient, state, params)
+        updates, new_state = updates_of(optimizer, gradient, state, params)
         _same_state(state, new_state)
         return apply_updates(params, updates), new_state
 
@@ -193,7 +193,7 @@ def analyse(optimizer: Any, params: PyTree, formulas: Formulas) -> Dependence:
 
     mixes = []
     for i, value in enumerate(new_params):
-        # What its own optimizer state becomes will be part of its next update.
+        # The new value of its optimizer state will be part of its next update.
         own = [value, *(v for (j, _), v in zip(roles, new_state, strict=True) if j == i)]
         shared = [v for (j, _), v in zip(roles, new_state, strict=True) if j is None]
         mixed = _union([*(v.mixes for v in own), *(v.touched for v in shared)])
@@ -204,7 +204,7 @@ def analyse(optimizer: Any, params: PyTree, formulas: Formulas) -> Dependence:
 
 
 def _same_state(old: PyTree, new: PyTree) -> None:
-    """Raises `ModelError` unless an update gives back state of the structure, shapes and dtypes that it was given."""
+    """Raises `ModelError` unless an update returns state of the same structure, shapes and dtypes."""
     before, after = (jax.tree_util.tree_flatten_with_path(state) for state in (old, new))
     if str(before[1]) != str(after[1]):
         raise ModelError("the optimizer's update changes the structure of its state; it must keep it as init made it.")
@@ -217,7 +217,7 @@ def _same_state(old: PyTree, new: PyTree) -> None:
 
 
 def _text(*programs: Any) -> str:
-    """Programs as text, their array constants by digest: they do not stand in a jaxpr's own text."""
+    """Prints programs as text, with digests of array constants, which a jaxpr's own text lacks."""
     lines = []
     for closed in programs:
         lines.append(str(closed))
@@ -229,7 +229,7 @@ def _text(*programs: Any) -> str:
 
 
 def _role(path: Any, leaf: Any, paths: list[Any]) -> tuple[int | None, Hashable]:
-    """(the variable that a leaf of the state belongs to, or None; what it is to it)."""
+    """Returns (the variable that a leaf of the state belongs to, or None; its role for it)."""
     # The longest path first: `bias` ends the path of `layer/bias` as well.
     for i, variable in sorted(enumerate(paths), key=lambda pair: -len(pair[1])):
         start = len(path) - len(variable)
@@ -246,7 +246,7 @@ def _formula(
     new_state: list[_Value],
     first_state: list[_Value],
 ) -> Mapping[str, Hashable] | None:
-    """The one formula for each dtype, if there is one; with those of the state that all variables share."""
+    """Returns the one formula for each dtype, if there is one, including that of the state shared by all variables."""
     shared: list[Hashable] = []
     by_variable: list[list[Hashable]] = [[] for _ in leaves]
     for i, value in enumerate(new_params):

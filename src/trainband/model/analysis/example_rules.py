@@ -1,7 +1,7 @@
-"""What each primitive makes of values that are examples, a mean over them, their number or none of these.
+"""Rules of the primitives for values that are examples, a mean over them, their number or none of these.
 
-Rules are given what is known of an equation's inputs, and give what is known of its outputs or why it is refused. The
-equations that call another program are followed by `mean_over_examples`.
+A rule takes what is known of an equation's inputs, and returns what is known of its outputs or why it is refused.
+Equations that call another program are followed by `mean_over_examples`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trainband.model.analysis.walker import ELEMENTWISE
 
 
 def result_of(step: Step, inputs: list[Value]) -> Result:
-    """The rule to use, by what goes in; the first that fits."""
+    """Applies the first rule that fits the inputs."""
     if step.name == "select_n" and isinstance(inputs[0], Examples) and inputs[0].never:
         return inputs[1]
     unknown = next((value for value in inputs if isinstance(value, Unknown)), None)
@@ -55,7 +55,7 @@ def _of_fixed(step: Step, inputs: list[Value]) -> Result:
     if step.name not in _RULES and step.name != "while" and any(map(is_program, step.params.values())):
         return f"the primitive {step.name} is not known"
     if not axes:
-        return Fixed(constant) if step.same() else f"{step.name} is another one for another number of examples"
+        return Fixed(constant) if step.same() else f"{step.name} changes with the number of examples"
     axis = min(axes)
     inner, rest = divmod(step.new_shapes()[0][axis], step.sizes[0])
     if rest or not step.same("shape"):
@@ -78,7 +78,7 @@ def _differing_of(variables: tuple[Any, Any]) -> list[int]:
 
 
 def _of_size(step: Step, inputs: list[Value]) -> Result:
-    """Only to divide by the number of examples, or multiply by one over it."""
+    """Allows only dividing by the number of examples, or multiplying by its inverse."""
     if step.name in ("broadcast_in_dim", "reshape", "squeeze"):
         return inputs[0]
     match step.name, inputs:
@@ -95,12 +95,12 @@ def _of_size(step: Step, inputs: list[Value]) -> Result:
 
 
 def _power_of(numbers: tuple[Any, Any], sizes: tuple[int, int]) -> int | None:
-    """The p of numbers that are proportional to size ** p: 1 or -1."""
+    """Returns p if the numbers are proportional to size ** p: 1 or -1."""
     dtype = np.asarray(numbers[0]).dtype
     a, b = (float(number) for number in numbers)
     if not (math.isfinite(a) and math.isfinite(b) and a and b):
         return None
-    if dtype.itemsize < 4:  # too coarse to tell a size from one more, unless it is a multiple to the last bit
+    if dtype.itemsize < 4:  # too coarse to tell a size from size + 1, unless an exact multiple
         multiples = [np.asarray(round(a / sizes[0]) * size).astype(dtype) for size in sizes]
         return 1 if [float(multiple) for multiple in multiples] == [a, b] else None
     tolerance = 1e-12 if dtype.itemsize == 8 or dtype.kind in "iu" else 5e-7
@@ -108,7 +108,7 @@ def _power_of(numbers: tuple[Any, Any], sizes: tuple[int, int]) -> int | None:
 
 
 def _power(step: Step, inputs: list[Value]) -> int | None:
-    """The power of the outcome, where the operation lets a factor through."""
+    """Returns the power of the outcome if the operation is linear in it."""
     powers = [value.power if isinstance(value, (Examples, Mean)) else 0 for value in inputs]
     if not any(powers):
         return 0
@@ -125,10 +125,10 @@ def _is_zero(value: Value) -> bool:
 
 
 def _of_mean(step: Step, inputs: list[Value]) -> Result:
-    """Affine operations."""
+    """Allows affine operations."""
     name = step.name
     if not all(isinstance(value, (Mean, Fixed)) for value in inputs):
-        return f"{name} brings a mean or sum over the batch back to the examples"
+        return Unknown(f"{name} brings a mean or sum over the batch back to the examples", certain=True)
     means = sum(isinstance(value, Mean) for value in inputs)
     if name in _PRODUCTS:
         fits = means == 1
@@ -139,7 +139,7 @@ def _of_mean(step: Step, inputs: list[Value]) -> Result:
     else:
         fits = name in _SUMS
     if not fits:
-        return f"{name} of a mean or sum over the batch"
+        return Unknown(f"{name} of a mean or sum over the batch", certain=True)
     dtype = step.equations[0].invars[0].aval.dtype
     if name == "convert_element_type" and not step.floating and jnp.issubdtype(dtype, jnp.floating):
         return "a mean over the batch is rounded"
@@ -147,14 +147,15 @@ def _of_mean(step: Step, inputs: list[Value]) -> Result:
         return f"{name} of a sum of integers over the batch"
     power = _power(step, inputs)
     if power is None:
-        return "a sum over the batch, not divided by the number of examples, is added to something else"
-    return Mean(power) if step.same() else f"{name} is another one for another number of examples"
+        reason = "a sum over the batch, not divided by the number of examples, is added to something else"
+        return Unknown(reason, certain=True)
+    return Mean(power) if step.same() else f"{name} changes with the number of examples"
 
 
 def _of_position(step: Step, inputs: list[Value]) -> Result:
-    """Only for an example to index itself: `x[jnp.arange(len(x)), labels]`."""
+    """Allows an example only to index itself: `x[jnp.arange(len(x)), labels]`."""
     name, first = step.name, inputs[0]
-    refusal = f"{name} uses the examples' places in the batch"
+    refusal = f"{name} uses the examples' positions in the batch"
     if isinstance(first, Position) and first.column is None and name in _MOVES:
         dtype = step.equations[0].outvars[0].aval.dtype
         moved = _RULES[name](step, [Examples(first.axis)])
@@ -196,7 +197,7 @@ def _of_examples(step: Step, inputs: list[Value]) -> Result:
     if rule is None:
         return f"the primitive {name} is not known"
     if not step.same(*_MAY_DIFFER.get(name, ())):
-        return f"{name} is another one for another number of examples"
+        return f"{name} changes with the number of examples"
     power = _power(step, inputs)
     if power is None or (not step.floating and any(v.power for v in inputs if isinstance(v, Examples))):
         return f"{name} of examples that were divided by their number"
@@ -206,8 +207,7 @@ def _of_examples(step: Step, inputs: list[Value]) -> Result:
     return result
 
 
-# Rules: examples, and whatever is fixed, go in. `mean_over_examples` checks that the axis they give has the right
-# length.
+# Rules for examples and fixed values. `mean_over_examples` checks that the axis they return has the right length.
 
 
 def _elementwise(step: Step, inputs: list[Value]) -> Result:
@@ -219,19 +219,19 @@ def _elementwise(step: Step, inputs: list[Value]) -> Result:
 
 
 def _moved(axis: Callable[[Step, int], int]) -> Rule:
-    """An operation on one value that moves the axis of the examples."""
+    """Returns the rule of an operation on one value that moves the axis of the examples."""
 
     def rule(step: Step, inputs: list[Value]) -> Result:
         value = inputs[0]
         if not isinstance(value, Examples) or any(isinstance(v, Examples) for v in inputs[1:]):
-            return f"{step.name} at places that an example decides"
+            return f"{step.name} at positions that depend on an example"
         return Examples(axis(step, value.axis), value.outer, value.inner)
 
     return rule
 
 
 def _unless(touched: Callable[[Step, int], bool]) -> Rule:
-    """An operation that works on each place along an axis alike, unless it touches that axis."""
+    """Returns the rule of an operation that treats all places along an axis alike, unless it touches that axis."""
 
     def rule(step: Step, inputs: list[Value]) -> Result:
         value = _elementwise(step, inputs)
@@ -241,7 +241,7 @@ def _unless(touched: Callable[[Step, int], bool]) -> Rule:
 
 
 def _along(key: str) -> Rule:
-    """An operation along one axis."""
+    """Returns the rule of an operation along one axis."""
     return _unless(lambda step, axis: bool(step.params[key] == axis))
 
 
@@ -272,7 +272,7 @@ def _slice(step: Step, inputs: list[Value]) -> Result:
     keys = ("start_indices", "limit_indices", "strides")
     if isinstance(value, Examples):
         if not step.same_but_along(value.axis, *keys):
-            return "slice is another one for another number of examples"
+            return "slice changes with the number of examples"
         for (start, limit, stride), shape in zip(zip(*map(step.pair, keys), strict=True), step.shapes(), strict=True):
             whole = start[value.axis] == 0 and limit[value.axis] == shape[value.axis]
             if not whole or (stride is not None and stride[value.axis] != 1):
@@ -283,7 +283,7 @@ def _slice(step: Step, inputs: list[Value]) -> Result:
 def _dynamic_slice(step: Step, inputs: list[Value]) -> Result:
     value = _elementwise(step, inputs[:1])
     if not isinstance(value, Examples) or not all(isinstance(v, Fixed) for v in inputs[1:]):
-        return "dynamic_slice at places that an example decides"
+        return "dynamic_slice at positions that depend on an example"
     whole = [a[value.axis] == b[value.axis] for a, b in zip(step.pair("slice_sizes"), step.shapes(), strict=True)]
     fits = all(whole) and step.same_but_along(value.axis, "slice_sizes")
     return value if fits else "dynamic_slice of the batch"
@@ -338,7 +338,7 @@ def _convolution(step: Step, inputs: list[Value]) -> Result:
 
 
 def _batch_axis(step: Step, axis: int) -> int:
-    """Where an axis of a gather's indices is in what comes out."""
+    """Returns the position of an axis of a gather's indices in its output."""
     offsets = step.params["dimension_numbers"].offset_dims
     return [i for i in range(len(step.new_shapes()[0])) if i not in offsets][axis]
 
@@ -360,7 +360,7 @@ def _gather(step: Step, inputs: list[Value]) -> Result:
     whole = [a[value.axis] == b[value.axis] for a, b in zip(step.pair("slice_sizes"), step.shapes(), strict=True)]
     apart = value.axis not in used and value.axis not in numbers.start_index_map
     if not apart or not all(whole) or not step.same_but_along(value.axis, "slice_sizes"):
-        return "gather of examples by their places in the batch"
+        return "gather of examples by their positions in the batch"
     kept = [i for i in range(len(step.shapes()[0])) if i not in used]
     return Examples(numbers.offset_dims[kept.index(value.axis)], value.outer, value.inner)
 
@@ -370,7 +370,7 @@ def _scatter(step: Step, inputs: list[Value]) -> Result:
     value, indices, updates = inputs
     used = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     if not isinstance(value, Examples) or not isinstance(indices, Fixed) or not isinstance(updates, Examples):
-        return f"{step.name} at places that an example decides"
+        return f"{step.name} at positions that depend on an example"
     if value.axis in used or value.axis in numbers.scatter_dims_to_operand_dims:
         return f"{step.name} of the batch"
     kept = [i for i in range(len(step.shapes()[0])) if i not in used]
@@ -379,7 +379,7 @@ def _scatter(step: Step, inputs: list[Value]) -> Result:
 
 
 def _in_matrix(step: Step, axis: int) -> bool:
-    """Whether an axis is one of the last two, or of as many as `fft_lengths` says."""
+    """Whether an axis is one of the last two, or of the last `len(fft_lengths)`."""
     return axis >= len(step.shapes()[0]) - len(step.params.get("fft_lengths", (0, 0)))
 
 
@@ -395,7 +395,7 @@ _MAY_DIFFER = {
     "dynamic_slice": ("slice_sizes",),
     "gather": ("slice_sizes",),
 }
-"""Params in which the number of examples may stand; the rule sees to it that it does."""
+"""Params that may contain the number of examples; the rule checks them."""
 
 _ELEMENTWISE = ELEMENTWISE | frozenset(
     """

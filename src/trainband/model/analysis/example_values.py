@@ -1,12 +1,12 @@
-"""What may be known of an array that stands in two programs, which are the same but for their number of examples.
+"""Facts about an array in two programs that differ only in their number of examples.
 
-Also what a rule is given to find it out: the equation that makes the array, as it stands in both.
+Also the input of a rule: the equation that makes the array, in both programs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -16,11 +16,11 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """The same array in both programs: nothing of the batch went in.
+    """The same array in both programs, independent of the batch.
 
     Attributes:
-      constant: nothing of the others went in either.
-      numbers: a scalar's value in both programs, where it is known.
+      constant: whether it is independent of the other arguments too.
+      numbers: a scalar's value in both programs, if known.
     """
 
     constant: bool = False
@@ -29,22 +29,22 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The same number everywhere, known, and another one in each program."""
+    """A known number, the same everywhere in a program, but different in the two programs."""
 
     numbers: tuple[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Along one axis, each element is made of one example and of nothing that tells its place in the batch.
+    """An array whose elements along one axis depend on one example each, and not on its position in the batch.
 
-    Random numbers of a key from the others are such values too: alike for every example, if not equal.
+    Random numbers from a key among the other arguments count as such: equally distributed, if not equal.
 
     Attributes:
       axis: of length outer x examples x inner, row-major.
-      power: the value is (number of examples) ** power times what the example decides.
+      power: the value is (number of examples) ** power times a function of the example.
       never: a boolean that is false everywhere.
-      free: the axis may be cut into outer, examples and inner in any way: zeros, or random numbers.
+      free: the axis may be split into outer, examples and inner in any way: zeros, or random numbers.
     """
 
     axis: int
@@ -61,7 +61,7 @@ class Examples:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Each example's place in the batch along an axis; with `column`, only in that column of the last axis."""
+    """Each example's position in the batch along an axis; with `column`, only in that column of the last axis."""
 
     axis: int
     column: int | None = None
@@ -76,12 +76,15 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
+    """Nothing is known, with the reason; `certain`: a sum over the batch is surely not used as a mean of examples."""
+
     reason: str
+    certain: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers(Unknown):
-    """A few known numbers, others in each program, such as a shape as an array: good only to compute with."""
+    """A few known numbers that differ between the programs, such as a shape as an array: only for computing."""
 
     numbers: tuple[Any, Any] = (None, None)
 
@@ -90,7 +93,7 @@ MOST_NUMBERS = 8
 
 Value = Fixed | Size | Examples | Position | Mean | Unknown
 Result = Value | list[Value] | str
-"""What a rule gives: a value for all outputs, one for each, or why there is none."""
+"""The result of a rule: a value for all outputs, one for each, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ class Step:
     """The same equation in both programs.
 
     Attributes:
-      derivatives: whether the derivatives by custom_jvp are of interest: not inside of one.
+      derivatives: whether to follow derivatives by custom_jvp: not inside of one.
     """
 
     equations: tuple[Any, Any]
@@ -131,7 +134,7 @@ class Step:
         return first.keys() == second.keys() and all(alike(first[k], second[k]) for k in first if k not in but)
 
     def same_but_along(self, axis: int, *keys: str) -> bool:
-        """Whether these tuples, of a number for each axis, are equal except for that axis."""
+        """Whether these tuples, with a number for each axis, are equal except for that axis."""
         pairs = [self.pair(key) for key in keys if self.params[key] is not None]
         return self.same(*keys) and all(
             a[:axis] == b[:axis] and a[axis + 1 :] == b[axis + 1 :] and len(a) == len(b) for a, b in pairs
@@ -149,7 +152,7 @@ def alike(first: Any, second: Any) -> bool:
     """Whether two parameters of equations, or two constants, are surely equal."""
     if first is second:
         return True
-    if is_program(first) and is_program(second):  # such as what a scatter does with what is there
+    if is_program(first) and is_program(second):  # such as how a scatter combines values
         return str(first) == str(second) and alike(list(getattr(first, "consts", ())), getattr(second, "consts", ()))
     if isinstance(first, (tuple, list)) and isinstance(second, (tuple, list)):
         return len(first) == len(second) and all(map(alike, first, second))
@@ -164,7 +167,7 @@ def alike(first: Any, second: Any) -> bool:
 
 
 def known_of_constants(first: Any, second: Any, sizes: tuple[int, int]) -> Value:
-    """What is known of an array that stands in the programs."""
+    """Returns what is known of a constant in the two programs."""
     if alike(first, second):
         scalar = np.shape(first) == () and isinstance(first, (np.ndarray, np.generic, float, int))
         return Fixed(constant=True, numbers=(first, second) if scalar else None)
@@ -186,7 +189,7 @@ def known_of_constants(first: Any, second: Any, sizes: tuple[int, int]) -> Value
 
 
 def _is_known(value: Any) -> bool:
-    """Whether an array can be looked into."""
+    """Whether an array's values can be read."""
     if isinstance(value, jax.Array):
         return not isinstance(value, jax.core.Tracer) and not jnp.issubdtype(value.dtype, jax.dtypes.extended)
     return isinstance(value, (np.ndarray, np.generic, float, int))
@@ -197,7 +200,7 @@ def differing(first: Sequence[int], second: Sequence[int]) -> list[int]:
 
 
 def join(first: Value, second: Value) -> Value:
-    """What is known of a value that may be either."""
+    """Returns what is known of a value that may be either."""
     match first, second:
         case Unknown(), _:
             return first
@@ -209,4 +212,4 @@ def join(first: Value, second: Value) -> Value:
             return first if first == second else replace(first, never=False, free=False)
         case ((Mean(power=0) | Fixed()), (Mean(power=0) | Fixed())):
             return Mean()
-    return first if first == second else Unknown("a value is now of one kind, now of another")
+    return first if first == second else Unknown("the kind of a value varies")

@@ -1,10 +1,10 @@
 """Whether a loss is a mean over the examples of the batch, found by following its traced program.
 
-Where it is, each device may compute the loss and gradient of its own part of the batch alone, and the mean over the
+If it is, each device may compute the loss and gradient of its own part of the batch alone, and the mean over the
 devices is that of the whole batch. The function is traced for two numbers of examples, and both programs are followed
-together, equation by equation: whatever differs between them other than the length of one axis, that of the examples,
-and the number that a sum over it is divided by, is refused. So is every primitive without a rule: a wrong "no" costs
-speed, a wrong "yes" would train something else without a word.
+together, equation by equation. Any difference is refused, except in the length of one axis, that of the examples,
+and in the number that a sum over it is divided by. Every primitive without a rule is refused too: a wrong "no" costs
+speed, a wrong "yes" would silently train something else.
 """
 
 from __future__ import annotations
@@ -42,26 +42,58 @@ SIZES = (101, 211)
 
 
 def why_not_mean_of_examples(
-    function: Callable[[Any, Any], Any], others: PyTree, batch: PyTree, sizes: tuple[int, int] = SIZES
+    function: Callable[[Any, Any], Any],
+    others: PyTree,
+    batch: PyTree,
+    sizes: tuple[int, int] = SIZES,
+    *,
+    surely: bool = False,
 ) -> str:
-    """Why `function(others, batch)` may not be the mean over the examples of something that each alone decides.
+    """Returns why `function(others, batch)` may not be a mean over examples of a function of one example each.
 
-    Empty where every output surely is `c(others) + k(others) * mean of f(others, example)`. Then the mean of its
+    Empty if every output surely is `c(others) + k(others) * mean of f(others, example)`. Then the mean of its
     outputs, and of their gradients by `others`, over equal parts of the batch is that of the whole batch. Random
-    numbers made with a key from `others` are taken to be as good from another key: dropout's masks are not the same,
-    but distributed as they were.
+    numbers from a key in `others` are taken to be as good from another key: dropout's masks differ, but their
+    distribution does not.
 
     Args:
-      function: gives a pytree of scalars, such as the loss and metrics; traceable for any number of examples.
+      function: returns a pytree of scalars, such as the loss and metrics; traceable for any number of examples.
       others: pytree of arrays or `jax.ShapeDtypeStruct`s, such as the params and a random key.
-      batch: pytree of arrays or `jax.ShapeDtypeStruct`s with the examples along their first axes; a scalar is taken
-        to be one of the others.
-      sizes: the two numbers of examples that it is found out for, such as a part's and the whole batch's. What
-        branches in Python on the number of examples is seen only if these two take different branches.
+      batch: pytree of arrays or `jax.ShapeDtypeStruct`s with the examples along their first axes; a scalar counts
+        as one of the others.
+      sizes: the two numbers of examples to compare, such as a part's and the whole batch's. A branch in Python on
+        the number of examples is seen only if the two take different branches.
+      surely: returns a reason only if it surely is not a mean, one to warn of; empty also if that is unknown.
     """
+    programs = _traced(function, others, batch, sizes)
+    if isinstance(programs, str):
+        return "" if surely else programs
+    inputs: list[Value] = [Fixed() for _ in jax.tree.leaves(others)]
+    inputs += [Examples(0) if jnp.ndim(leaf) else Fixed() for leaf in jax.tree.leaves(batch)]
+    for value in walk(_MeanOverExamples(sizes), programs, inputs):
+        match value:
+            case Fixed() | Mean(power=0):
+                pass
+            case Mean():
+                return "sums over the batch are not divided by the number of examples"
+            case Size():
+                return "an output depends on the number of examples"
+            case Unknown(certain=False) if surely:
+                pass
+            case Unknown(reason=reason):
+                return reason
+            case _:
+                return "an output has the examples along an axis"
+    return ""
+
+
+def _traced(
+    function: Callable[[Any, Any], Any], others: PyTree, batch: PyTree, sizes: tuple[int, int]
+) -> list[Any] | str:
+    """Returns the program for each number of examples, or why there is none to follow."""
     counts = {jnp.shape(leaf)[0] for leaf in jax.tree.leaves(batch) if jnp.ndim(leaf)}
     if len(counts) != 1:
-        return "the batch has no array" if not counts else "the batch's arrays are not of equal length"
+        return "the batch has no array" if not counts else "the batch's arrays differ in length"
     if sizes[0] == sizes[1] or min(sizes) < 2:
         return f"sizes must be two different numbers of examples, 2 or more, got {sizes[0]} and {sizes[1]}"
     programs = []
@@ -73,21 +105,7 @@ def why_not_mean_of_examples(
             return f"it cannot be traced for {size} examples: {(str(exc) or repr(exc)).splitlines()[0]}"
     if any(program.effects for program in programs):
         return "it has side effects"
-    inputs: list[Value] = [Fixed() for _ in jax.tree.leaves(others)]
-    inputs += [Examples(0) if jnp.ndim(leaf) else Fixed() for leaf in jax.tree.leaves(batch)]
-    for value in walk(_MeanOverExamples(sizes), programs, inputs):
-        match value:
-            case Fixed() | Mean(power=0):
-                pass
-            case Mean():
-                return "sums over the batch are not divided by the number of examples"
-            case Size():
-                return "an output depends on the number of examples"
-            case Unknown(reason=reason):
-                return reason
-            case _:
-                return "an output has the examples along an axis"
-    return ""
+    return programs
 
 
 def _of_length(leaf: Any, size: int) -> Any:
@@ -97,13 +115,13 @@ def _of_length(leaf: Any, size: int) -> Any:
 
 
 def _checked(value: Value, variables: Sequence[Any], sizes: tuple[int, int]) -> Value:
-    """The value, if the shapes of both programs' variables are as it says: a second look at every rule's work."""
+    """Checks a rule's result against the shapes of both programs' variables."""
     shapes = [getattr(variable.aval, "shape", None) for variable in variables]
     first, second = shapes
     if first is None or second is None or len(first) != len(second):
-        return Unknown("a value has another number of axes for another number of examples")
+        return Unknown("a value's number of axes changes with the number of examples")
     if variables[0].aval.dtype != variables[1].aval.dtype:
-        return Unknown("a value has another dtype for another number of examples")
+        return Unknown("a value's dtype changes with the number of examples")
     axes = differing(first, second)
     match value:
         case Fixed() | Mean() if axes:
@@ -118,11 +136,11 @@ def _checked(value: Value, variables: Sequence[Any], sizes: tuple[int, int]) -> 
 
 @dataclass(frozen=True, slots=True)
 class _MeanOverExamples:
-    """See `Domain`: what is made of one example, of the mean over all, or of none.
+    """A `Domain`: whether a value depends on one example, on the mean over all, or on none.
 
     Attributes:
-      sizes: the numbers of examples that the two programs are for.
-      derivatives: whether those by custom_jvp are of interest.
+      sizes: the numbers of examples of the two programs.
+      derivatives: whether to follow derivatives by custom_jvp.
     """
 
     sizes: tuple[int, int]
@@ -135,15 +153,15 @@ class _MeanOverExamples:
     def checked(self, value: Value, copies: Sequence[Any]) -> Value:
         return _checked(value, copies, self.sizes)
 
-    def unknown(self, reason: str) -> Value:  # noqa: ARG002 - it is always this one
-        return Unknown("the program is another one for another number of examples")
+    def unknown(self, reason: str) -> Value:  # noqa: ARG002 - always the same
+        return Unknown("the program changes with the number of examples")
 
     def outputs(self, copies: Sequence[Any], inputs: list[Value]) -> list[Value]:
         first, second = copies
         try:
             result = self._result(Step((first, second), self.sizes, self.derivatives), inputs)
-        except (AttributeError, IndexError, KeyError):  # params that another version of jax gives
-            result = f"the primitive {first.primitive.name} has other params than are known"
+        except (AttributeError, IndexError, KeyError):  # params of another version of jax
+            result = f"the primitive {first.primitive.name} has unknown params"
         if isinstance(result, str):
             result = Unknown(result)
         return result if isinstance(result, list) else [result] * len(first.outvars)
@@ -157,7 +175,7 @@ class _MeanOverExamples:
 
 
 def _folded(step: Step, inputs: list[Value]) -> Value | None:
-    """What a computation of known numbers alone comes to; `None` where it is another. Both programs' are computed."""
+    """Computes known numbers for both programs; returns `None` for anything else."""
     pairs = [
         value.numbers for value in inputs if isinstance(value, (Fixed, Size, Numbers)) and value.numbers is not None
     ]
@@ -173,11 +191,11 @@ def _folded(step: Step, inputs: list[Value]) -> Value | None:
 
 
 def _run_of(step: Step, programs: tuple[Any, Any], inputs: Sequence[Value]) -> list[Value]:
-    """What comes out of the programs in an equation."""
+    """Returns what is known of the outputs of an equation's programs."""
     return walk(_MeanOverExamples(step.sizes, step.derivatives), programs, inputs)
 
 
-# Control: anything may go in.
+# Control flow: any inputs are allowed.
 
 
 def _call(step: Step, inputs: list[Value]) -> Result:
@@ -185,11 +203,11 @@ def _call(step: Step, inputs: list[Value]) -> Result:
 
 
 def _passed(step: Step, inputs: list[Value]) -> Result:
-    return list(inputs) if step.same() else f"{step.name} is another one for another number of examples"
+    return list(inputs) if step.same() else f"{step.name} changes with the number of examples"
 
 
 def _custom_jvp(step: Step, inputs: list[Value]) -> Result:
-    """The derivative is the user's own, so that it is followed as well as the value."""
+    """Follows the derivative as well as the value, since it is the user's own."""
     values = _run_of(step, step.pair("call_jaxpr"), inputs)
     if not step.derivatives:
         return values
@@ -214,7 +232,7 @@ def _moves(variable: Any) -> bool:
 
 
 def _with_tangents(equation: Any) -> Any:
-    """The program of an equation's outputs and their tangents."""
+    """Returns the program of an equation's outputs and their tangents."""
     kinds = [jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype) for variable in equation.invars]
     moving = [i for i, variable in enumerate(equation.invars) if _moves(variable)]
 
@@ -224,7 +242,7 @@ def _with_tangents(equation: Any) -> Any:
             for i, value in zip(moving, moved, strict=True):
                 arguments[i] = value
             bound = equation.primitive.get_bind_params(equation.params)
-            functions, params = bound if isinstance(bound, tuple) else ((), bound)  # jax before 0.10 gives both
+            functions, params = bound if isinstance(bound, tuple) else ((), bound)  # jax before 0.10 has both
             return equation.primitive.bind(*functions, *arguments, **params)
 
         return jax.jvp(call, [primals[i] for i in moving], tangents)
@@ -237,12 +255,12 @@ def _custom_vjp(step: Step, inputs: list[Value]) -> Result:  # noqa: ARG001 - th
 
 
 def _forgotten(values: Sequence[Value]) -> list[Value]:
-    """Without numbers: a loop changes them."""
+    """Drops numbers: a loop changes them."""
     return [Fixed(value.constant) if isinstance(value, Fixed) else value for value in values]
 
 
 def _shifted(value: Value, by: int) -> Value:
-    """A value without, or with, a loop's axis at the front."""
+    """Removes a loop's axis from the front of a value, or adds it."""
     if isinstance(value, (Examples, Position)):
         axis = value.axis + by
         return replace(value, axis=axis) if axis >= 0 else Unknown("scan over the batch")
@@ -250,7 +268,7 @@ def _shifted(value: Value, by: int) -> Value:
 
 
 def _loop_sizes(step: Step, count: int) -> tuple[int, int]:
-    """How many of a scan's `count` inputs are constants of the loop, and how many are carried on."""
+    """Returns how many of a scan's `count` inputs are constants of the loop, and how many are carried."""
     if "ft_in" not in step.params:  # JAX before 0.12
         return step.params["num_consts"], step.params["num_carry"]
     consts, carried, _rows = (len(list(group)) for group in step.params["ft_in"].update(range(count)).unpack())
@@ -260,7 +278,7 @@ def _loop_sizes(step: Step, count: int) -> tuple[int, int]:
 def _scan(step: Step, inputs: list[Value]) -> Result:
     consts, carried = _loop_sizes(step, len(inputs))
     if not step.same("jaxpr"):
-        return "scan is another one for another number of examples"
+        return "scan changes with the number of examples"
     fixed = inputs[:consts]
     carry, rows = _forgotten(inputs[consts:][:carried]), _forgotten(inputs[consts + carried :])
     for _ in range(2 * len(carry) + 2):
@@ -269,7 +287,7 @@ def _scan(step: Step, inputs: list[Value]) -> Result:
         if joined == carry:
             return [*carry, *_forgotten([_shifted(value, 1) for value in after[carried:]])]
         carry = joined
-    return "scan has no end in sight"
+    return "scan did not reach a fixed point"
 
 
 def _cond(step: Step, inputs: list[Value]) -> Result:
@@ -287,7 +305,7 @@ _FOLDED = frozenset(
     "add and convert_element_type div eq ge gt le lt max min mul ne neg not or reduce_prod reduce_sum reshape select_n "
     "squeeze sub".split()
 )
-"""What is computed where its inputs are known numbers: such as the size of a batch from its shape, as Keras does it."""
+"""Primitives computed if their inputs are known numbers: Keras gets a batch's size from its shape this way."""
 
 _CONTROL: dict[str, Rule] = {
     **dict.fromkeys(CALLS, _call),

@@ -1,7 +1,7 @@
-"""The one walk through traced programs: what is known of each value, from what is known of those it is made of.
+"""The one walk through traced programs, which derives facts about each value from those about its inputs.
 
-A `Domain` says what can be known, and what a primitive makes of it. A walk may follow several programs together,
-equation by equation, such as one function traced for two sizes of batch.
+A `Domain` defines the facts, and the effect of a primitive on them. A walk may follow several programs together,
+equation by equation, such as one function traced for two batch sizes.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ V = TypeVar("V")
 
 
 class Domain(Protocol[V]):
-    """What can be known of values."""
+    """The facts that can be known of values."""
 
     def constant(self, copies: Sequence[Any]) -> V:
-        """Of a constant, as it is in each program."""
+        """Returns the fact about a constant, given as it is in each program."""
         ...
 
     def outputs(self, copies: Sequence[Any], inputs: list[V]) -> list[V]:
-        """Of the outputs of an equation, as it is in each program."""
+        """Returns the facts about an equation's outputs, given as it is in each program."""
         ...
 
     def checked(self, value: V, copies: Sequence[Any]) -> V:
-        """A value, or a lesser one where the variables that have it show that it cannot be so."""
+        """Returns a fact, or a weaker one if the variables' shapes contradict it."""
         ...
 
     def unknown(self, reason: str) -> V:
@@ -55,12 +55,12 @@ class Domain(Protocol[V]):
 
 
 def walk(domain: Domain[V], programs: Sequence[Any], inputs: Sequence[V]) -> list[V]:
-    """What is known of the outputs of programs, if they are the same but for what the domain lets differ.
+    """Returns the facts about the outputs of programs that differ only as far as the domain allows.
 
     Args:
-      domain: what can be known.
+      domain: the facts that can be known.
       programs: jaxprs, closed or without constants.
-      inputs: what is known of their inputs.
+      inputs: the facts about their inputs.
     """
     jaxprs = [getattr(program, "jaxpr", program) for program in programs]
     first = jaxprs[0]
@@ -96,10 +96,10 @@ def walk(domain: Domain[V], programs: Sequence[Any], inputs: Sequence[V]) -> lis
 
 
 def called(equation: Any) -> Any:
-    """The program that an equation runs; `None` if it runs none."""
+    """Returns the program that an equation runs; `None` if it runs none."""
     return next((equation.params[key] for key in ("jaxpr", "call_jaxpr") if key in equation.params), None)
 
 
 def _number(literal: Any) -> Any:
-    scalar = np.shape(literal.val) == ()  # maybe one of Python's, of no dtype
+    scalar = np.shape(literal.val) == ()  # maybe a Python number, without a dtype
     return np.asarray(literal.val, literal.aval.dtype)[()] if scalar else literal.val

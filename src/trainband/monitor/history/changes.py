@@ -1,16 +1,16 @@
-"""Changes: what happened to a job between two looks at it."""
+"""Changes: what happened to a job between two looks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trainband.spmd.report import Progress
+from trainband.job.reports import Progress
 
 _GONE = {
-    "lost": ("death", "was lost: its lease has ended, or its process has died"),
-    "failed": ("death", "left the job because of an error of its own"),
-    "preempted": ("leave", "left the job because it was asked to end"),
+    "lost": ("death", "was lost: its lease expired or its process died"),
+    "failed": ("death", "left the job after an error"),
+    "preempted": ("leave", "left the job when asked to end"),
     "left": ("leave", "left the job"),
 }
 
@@ -25,11 +25,10 @@ class Change(NamedTuple):
 
 
 def changes(before: Progress | None, now: Progress) -> Iterator[Change]:
-    """What happened between two looks.
+    """Yields the changes between two looks.
 
     Args:
-      before: the earlier look; `None` where this is the first.
-      now: the later one.
+      before: the earlier look; `None` for the first.
     """
     yield from _of_workers(before, now)
     if before is not None:
@@ -38,7 +37,7 @@ def changes(before: Progress | None, now: Progress) -> Iterator[Change]:
 
 def _of_workers(before: Progress | None, now: Progress) -> Iterator[Change]:
     if len(now.workers) < 2 and (before is None or len(before.workers) < 2):
-        return  # a process that stands alone, or sees itself alone
+        return  # a process that is alone, or sees only itself
     known = {} if before is None else {row.task: row.presence for row in before.workers}
     for row in now.workers:
         was = known.pop(row.task, None)
@@ -61,6 +60,6 @@ def _of_shards(before: Progress, now: Progress) -> Iterator[Change]:
         if was is None:
             continue
         if row.lineage != was.lineage:
-            yield Change("restart", f"shard {row.shard} has values anew, on {row.ps}")
+            yield Change("restart", f"shard {row.shard} was initialised again, on {row.ps}")
         elif row.term > was.term:
-            yield Change("failover", f"{row.ps} has shard {row.shard} now, in term {row.term}", float(row.term))
+            yield Change("failover", f"{row.ps} now holds shard {row.shard}, in term {row.term}", float(row.term))

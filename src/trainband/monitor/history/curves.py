@@ -1,4 +1,4 @@
-"""Curves: the points of the series of a run, ever farther apart as the run grows older."""
+"""Curves: the points of a run's series, further apart as the run grows older."""
 
 from __future__ import annotations
 
@@ -6,47 +6,45 @@ import math
 from dataclasses import dataclass
 
 LEAST_SPACING_S = 1.0
-"""Between two points of a series."""
+"""Seconds between two points of a series, at least."""
 
 POINTS = 2000
 """A point's interval is at least the run's age divided by this."""
 
 STRETCH_FROM = 32
-"""From so many workers on, the points of each worker's series are farther apart, so that all have as many as these."""
+"""From this many workers on, the points of each worker's series are further apart: all have as many as these."""
 
 
 def spacing(age_s: float, stretch: float = 1.0) -> float:
-    """Seconds between two points of a series, in a run of this age.
+    """Returns the seconds between two points of a series, in a run of this age.
 
-    So a series has at most 2,000 points after half an hour, and from then on 2,000 times the logarithm of the age:
-    14,000 after three weeks, 20,000 after a year.
+    A series has at most 2,000 points after half an hour, and from then on 2,000 times the logarithm of the age: 14,000
+    after three weeks, 20,000 after a year.
 
     Args:
       age_s: of the run, in seconds.
-      stretch: by which factor the points of this series are farther apart than those of others.
+      stretch: factor by which the points of this series are further apart than those of others.
     """
     return max(LEAST_SPACING_S, age_s / POINTS) * stretch
 
 
 @dataclass(slots=True)
 class _Interval:
-    """What a series had since its last point."""
-
     stretch: float
     ended_s: float = -math.inf
-    """The age at which the interval before it ended."""
+    """The age at which the previous interval ended."""
     total: float = 0.0
     weight: float = 0.0
     others: int = 0
-    """How many values of it were not finite."""
+    """How many of its values were not finite."""
     global_step: int = 0
 
 
 class Curves:
-    """Means over intervals. Pure: what time it is, is an argument; its memory is one interval a series.
+    """Means over intervals. Pure: the time is an argument; the memory is one interval per series.
 
     Args:
-      most_series: further ones are left out.
+      most_series: further series are dropped.
     """
 
     def __init__(self, most_series: int) -> None:
@@ -54,14 +52,11 @@ class Curves:
         self._intervals: dict[str, _Interval] = {}
 
     def add(self, name: str, value: float, global_step: int, *, weight: float = 1.0, stretch: float = 1.0) -> None:
-        """Notes a value.
+        """Adds a value.
 
-        A value that is not finite does not count, unless its interval has no other.
+        A value that is not finite is ignored unless its interval has no other.
 
         Args:
-          name: of the series.
-          value: of it.
-          global_step: to which it belongs.
           weight: of the value in the mean of its interval.
           stretch: see `spacing`.
         """
@@ -79,18 +74,18 @@ class Curves:
             interval.others += 1
 
     def add_sum(self, name: str, total: float, count: int, others: int, global_step: int) -> None:
-        """Notes many values at once: the sum of `count` finite ones, and that `others` were not finite."""
+        """Adds many values at once: the sum of `count` finite ones, and `others` that were not finite."""
         if count:
             self.add(name, total / count, global_step, weight=count)
         if others:
             self.add(name, math.nan, global_step)
 
     def take(self, age_s: float, *, everything: bool = False) -> list[tuple[str, int, float]]:
-        """The points whose intervals have ended: each with the name of its series, its last global step and its mean.
+        """Returns the points of ended intervals: the name of the series, the last global step and the mean.
 
         Args:
           age_s: of the run, in seconds.
-          everything: the run ends: the intervals that have begun, too.
+          everything: also of unfinished intervals, because the run ends.
         """
         found = []
         for name, interval in self._intervals.items():

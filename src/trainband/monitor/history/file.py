@@ -1,4 +1,4 @@
-"""HistoryFile: one file of a history, while it is written."""
+"""HistoryFile: one file of a history while it is being written."""
 
 from __future__ import annotations
 
@@ -17,28 +17,27 @@ _MICROSECONDS = 1_000_000
 
 
 class HistoryFile:
-    """An Arrow IPC stream, to which every `append` adds one batch and brings it to the operating system.
+    """An Arrow IPC stream; each `append` adds one batch and hands it to the operating system.
 
-    A process that dies leaves a file of whole batches, perhaps with the beginning of another one at its end.
+    A process that dies leaves a file of whole batches, perhaps with the start of another one at its end.
 
     Args:
-      folder: where; it is made if it is not there.
-      start: what the file says of itself.
+      folder: of the file; created if missing.
 
     Raises:
-      OSError: the file system refuses; of `append` and `close`, too.
+      OSError: the file system refuses; `append` and `close` raise it, too.
     """
 
     def __init__(self, folder: Path, start: Start) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / name_of(start)
-        """Where it is."""
+        """Path of the file."""
         self._task = start.task
         self._names: dict[str, int] = {}
         self._file: IO[bytes] = self.path.open("xb")
         try:
             schema = SCHEMA.with_metadata({METADATA_KEY: msgspec.json.encode(start)})
-            # Names that come later are written as they come, so that what is there can be read at any time.
+            # New names are written as they appear, so that the file can be read at any time.
             options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
             self._schema = schema
             self._writer: Any = pa.ipc.new_stream(self._file, schema, options=options)
@@ -57,7 +56,7 @@ class HistoryFile:
             pa.array([row.global_step for row in rows], pa.int64()),
             pa.DictionaryArray.from_arrays(pa.array([0] * len(rows), pa.int32()), pa.array([self._task])),
             pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32()), pa.array(list(self._names), pa.string())),
-            # NaN is a value, and no value is null.
+            # NaN is a value; a missing value is null.
             pa.array([row.value for row in rows], pa.float64(), from_pandas=False),
             pa.array([row.text for row in rows], pa.string()),
         ]
@@ -65,7 +64,7 @@ class HistoryFile:
         self._file.flush()
 
     def close(self) -> None:
-        """Ends the stream and lets go of the file."""
+        """Ends the stream and closes the file."""
         try:
             self._writer.close()
         finally:
@@ -73,7 +72,7 @@ class HistoryFile:
 
 
 def name_of(start: Start) -> str:
-    """The name of a file, by which the files of a directory are in the order in which they were begun."""
+    """Returns the name of a file; names sort in the order in which the files were begun."""
     when = datetime.fromtimestamp(start.started_at, UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     task = re.sub(r"[^A-Za-z0-9]+", "-", start.task)[:40]
     return f"{start.sequence:06}-{when}-{task}{SUFFIX}"

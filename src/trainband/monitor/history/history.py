@@ -1,4 +1,4 @@
-"""History: the figures and events of the runs of one directory, as they were read."""
+"""History: the metrics and events of the runs of one directory, as read."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 EVENTS_SHOWN = 12
-"""In a notebook."""
+"""Events shown in a notebook."""
 
 _RESTORE = f"{EVENT}restore"
-"""From such a step on, the job makes anew what was written before of later ones."""
+"""From the step of such an event on, the job repeats later steps that were already written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One run: a training from its beginning, with every time that it was resumed.
+    """One run: a training with every time that it was resumed.
 
     Attributes:
       number: in its directory, from 1.
       id: random.
-      began_at, ended_at: when the first and the last thing was written of it, UTC.
+      began_at, ended_at: times of its first and its last row, UTC.
       first_step, last_step: global steps.
-      tasks: who wrote of it, one after the other.
+      tasks: the tasks that wrote it, in order.
       starts: how many times a process has begun or resumed it.
-      reason: why it ended, in words; empty while it goes on, or where its process was killed.
+      reason: why it ended; empty while it runs, or if its process was killed.
       strategy: how it trained.
     """
 
@@ -64,10 +64,10 @@ class Event:
       run: the number of its run.
       time: when, UTC.
       global_step: at which.
-      task: who wrote it down.
+      task: that wrote it.
       kind: `start`, `end`, `chief`, `join`, `leave`, `death`, `failover`, `restart`, `restore`, `checkpoint`,
         `refusal`, `non_finite_loss` or `limit`.
-      text: in words.
+      text: a description.
       value: a number that belongs to it, if any.
     """
 
@@ -104,17 +104,17 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class History:
-    """What `trainband.history` gives.
+    """Result of `trainband.history`.
 
     Attributes:
       directory: of the runs.
-      table: pyarrow's Table of all rows, the points and the events, with the columns `run` (int32, from 1), `time`
+      table: pyarrow's Table of all rows, points and events, with the columns `run` (int32, from 1), `time`
         (timestamp[us, UTC]), `global_step` (int64), `task`, `name` (dictionary of string), `value` (float64) and
-        `text` (string). Points of steps after the one from which the training was resumed later are left out, as
+        `text` (string). Points of steps after one from which the training later resumed are left out, as
         TensorBoard does.
       left_out: those points, in the same columns.
       runs: the runs, the oldest first.
-      damaged: why each damaged file was left out.
+      damaged: why each damaged file was skipped.
     """
 
     directory: Path
@@ -125,11 +125,11 @@ class History:
 
     @staticmethod
     def of(directory: Path, parts: Sequence[tuple[Start, pa.Table]], damaged: Mapping[str, str]) -> History:
-        """Puts the files of a directory together.
+        """Combines the files of a directory.
 
         Args:
           directory: of the runs.
-          parts: what each file says of itself, and its rows; in the order in which they were begun.
+          parts: the start and the rows of each file, in the order in which they were begun.
           damaged: why other files could not be read.
         """
         by_run: dict[str, list[tuple[Start, pa.Table]]] = {}
@@ -160,7 +160,7 @@ class History:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What happened, in order."""
+        """The events, in order."""
         rows = self.table.filter(pc.starts_with(self.table["name"].cast(pa.string()), EVENT))
         rows = rows.set_column(1, "at", rows["time"].cast(pa.int64()))
         return tuple(
@@ -177,11 +177,11 @@ class History:
         )
 
     def series(self, name: str, *, run: int | None = None) -> Series:
-        """The points of one series.
+        """Returns the points of one series.
 
         Args:
           name: `loss`, `steps_per_second`, ...: one of `names`.
-          run: the number of the run; the newest when left out.
+          run: the number of the run; the newest by default.
 
         Raises:
           YourError: there is no such run, or it has no such series.
@@ -206,13 +206,13 @@ class History:
         )
 
     def to_pandas(self) -> Any:
-        """The table as a pandas DataFrame.
+        """Returns the table as a pandas DataFrame.
 
         Raises:
           YourError: pandas is not installed.
         """
         try:
-            import_module("pandas")  # which pyarrow needs for that
+            import_module("pandas")  # which pyarrow needs here
         except ImportError:
             raise YourError("History.to_pandas needs pandas: pip install pandas.") from None
         return self.table.to_pandas()
@@ -220,15 +220,15 @@ class History:
     def plot(
         self, name: str = "loss", path: str | Path | None = None, *, runs: Sequence[int] | None = None
     ) -> Figure | Path:
-        """Draws a series by global step, one line a run.
+        """Draws a series by global step, one line per run.
 
         Args:
           name: of the series.
-          path: where the picture goes; `None` gives a figure, which notebooks show.
-          runs: the numbers of the runs; all that have the series when left out.
+          path: of the file to write; `None` returns a figure, which notebooks show.
+          runs: the numbers of the runs; by default, all that have the series.
 
         Raises:
-          YourError: no run has such a series; or matplotlib is not installed.
+          YourError: no run has such a series, or matplotlib is not installed.
         """
         from trainband.monitor.figure import finished, new_figure
 
@@ -242,7 +242,7 @@ class History:
 
     def __repr__(self) -> str:
         rows = f"{len(self.table):,} rows"
-        broken = f", {len(self.damaged)} damaged files left out" if self.damaged else ""
+        broken = f", {len(self.damaged)} damaged files skipped" if self.damaged else ""
         return f"<History of {self.directory}: {len(self.runs)} runs, {len(self.names)} series, {rows}{broken}>"
 
     def _repr_html_(self) -> str:
@@ -279,16 +279,16 @@ class History:
 
     def _number(self, run: int | None) -> int:
         if not self.runs:
-            raise YourError(f"history: {self.directory} has no run yet.")
+            raise YourError(f"history: {self.directory} has no runs yet.")
         if run is None:
             return self.runs[-1].number
         if not any(one.number == run for one in self.runs):
-            raise YourError(f"history: {self.directory} has the runs 1 to {len(self.runs)}, and no run {run!r}.")
+            raise YourError(f"history: {self.directory} has runs 1 to {len(self.runs)}, not run {run!r}.")
         return run
 
 
 def _is_left_out(rows: pa.Table) -> NDArray[np.bool_]:
-    """Which rows of a run are points of steps after one from which the training was resumed later."""
+    """Marks the rows that are points of steps after one from which the training later resumed."""
     names = rows["name"].cast(pa.string())
     steps = rows["global_step"].to_numpy()
     limits = np.full(len(steps), np.iinfo(np.int64).max)

@@ -1,4 +1,4 @@
-"""Reading a history back: its files, as far as they are whole, and the runs that they belong to."""
+"""Reads a history: its files, as far as they are whole, and the runs that they belong to."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import pyarrow as pa
 from trainband.errors import DataError, YourError
 from trainband.monitor.history.history import History
 from trainband.monitor.history.schema import FOLDER, FORMAT, METADATA_KEY, SCHEMA, SUFFIX, Start
-from trainband.runtime.regular_files import read_regular
+from trainband.runtime.regular_files import read_regular, regular_file
 
 MOST_BYTES = 4 << 30
-"""Of one file."""
+"""Bytes of one file, at most."""
 
 _MOST_SCHEMA_BYTES = 1 << 16
 _DAMAGE = (pa.ArrowException, OSError, ValueError, struct.error)
-"""What reading a damaged stream from memory raises."""
+"""Raised when a damaged stream is read from memory."""
 _CONTINUATION = 0xFFFFFFFF
 _PREFIX = struct.Struct("<Ii")
 _HEADER_TYPE, _BODY_LENGTH = 1, 3
-"""The numbers of two fields of the table `Message`."""
+"""Numbers of two fields of the table `Message`."""
 _SCHEMA, _RECORD_BATCH = 1, 3
-"""Values of the first."""
+"""Values of the header type."""
 
 
 class Part(NamedTuple):
@@ -38,7 +38,7 @@ class Part(NamedTuple):
 
 
 def history(path: str | Path, *, skip_damaged: bool = False) -> History:
-    """Reads the history that every run with a `checkpoint_dir` keeps there, of runs that go on, too.
+    """Reads the history that every run with a `checkpoint_dir` keeps there, including running ones.
 
     ::
 
@@ -48,9 +48,8 @@ def history(path: str | Path, *, skip_damaged: bool = False) -> History:
 
     Args:
       path: the `checkpoint_dir`, or the folder `history` in it.
-      skip_damaged: leave damaged files out, which `History.damaged` names, instead of refusing to read any. A file
-        that ends in the middle of a batch, as that of a process that was killed may, is not damaged: it is read up to
-        its last whole batch.
+      skip_damaged: skip damaged files, listed in `History.damaged`, instead of raising. A file that ends in the
+        middle of a batch, as after its process was killed, is not damaged: it is read up to its last whole batch.
 
     Raises:
       YourError: there is no history there.
@@ -69,13 +68,13 @@ def history(path: str | Path, *, skip_damaged: bool = False) -> History:
     if damaged and not skip_damaged:
         raise DataError(
             f"{len(damaged)} of the files of the history in {folder} cannot be read: {' '.join(damaged.values())} "
-            "Remove them, or leave them out with history(..., skip_damaged=True)."
+            "Remove them, or skip them with history(..., skip_damaged=True)."
         )
     return History.of(folder.parent, [(part.start, part.table) for part in parts], damaged)
 
 
 def folder_of(path: Path) -> Path:
-    """The folder with the files of a history.
+    """Returns the folder with the files of a history.
 
     Raises:
       YourError: there is none.
@@ -86,13 +85,13 @@ def folder_of(path: Path) -> Path:
     if not path.exists():
         raise YourError(f"history: {path} does not exist; give the checkpoint_dir of a run.")
     raise YourError(
-        f"history: {path} has no history: there is no file *{SUFFIX} in {path / FOLDER}. Runs keep one where they have "
-        "a checkpoint_dir; give that directory."
+        f"history: {path} has no history: there is no file *{SUFFIX} in {path / FOLDER}. Runs keep one if they "
+        "have a checkpoint_dir; give that directory."
     )
 
 
 def files_in(folder: Path) -> Iterator[Path]:
-    """The files of a history, in the order in which they were begun.
+    """Yields the files of a history, in the order in which they were begun.
 
     Raises:
       YourError: the file system refuses.
@@ -106,10 +105,10 @@ def files_in(folder: Path) -> Iterator[Path]:
 
 
 def read_file(path: Path) -> Part | None:
-    """One file, up to its last whole batch; `None` where not even its schema is whole.
+    """Reads one file, up to its last whole batch; `None` if not even its schema is whole.
 
     Raises:
-      DataError: it is no file of a history, or is damaged.
+      DataError: it is not a history file, or is damaged.
     """
     try:
         data = read_regular(path, MOST_BYTES)
@@ -133,7 +132,7 @@ def read_file(path: Path) -> Part | None:
 
 
 def newest_start(folder: Path) -> Start | None:
-    """What the newest file of a folder that can be read says of itself; `None` where there is none.
+    """Returns the header of the newest readable file of a folder; `None` without one.
 
     Raises:
       OSError: the file system refuses.
@@ -143,18 +142,20 @@ def newest_start(folder: Path) -> Start | None:
     except FileNotFoundError:
         return None
     for path in paths:
-        with path.open("rb") as file:
-            data = file.read(_MOST_SCHEMA_BYTES)
         try:
+            with regular_file(path) as file:
+                data = file.read(_MOST_SCHEMA_BYTES)
             with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
                 return _start_of(path, reader.schema)
-        except _DAMAGE:
-            continue  # whoever reads the history is told of it
+        except (*_DAMAGE, DataError):
+            continue  # reported when the history is read
     return None
 
 
 def whole_batches(data: bytes) -> int:
-    """How many bytes at the beginning of an Arrow IPC stream are its schema and whole batches with their dictionaries.
+    """Returns the number of bytes at the start of an Arrow IPC stream that are its schema and whole batches.
+
+    Dictionaries of the batches are included.
 
     Source: the Arrow columnar format, "Encapsulated message format", and its `Message.fbs`.
 
@@ -167,7 +168,7 @@ def whole_batches(data: bytes) -> int:
         if marker != _CONTINUATION or length < 0:
             raise pa.ArrowInvalid(f"no message begins at byte {at:,}")
         begin, end = at + _PREFIX.size, at + _PREFIX.size + length
-        if length == 0 or end > len(data):  # the end of the stream, or of what is there of it
+        if length == 0 or end > len(data):  # the end of the stream, or of its readable part
             break
         kind, body = _message(data[begin:end], at)
         if end + body > len(data):
@@ -179,11 +180,10 @@ def whole_batches(data: bytes) -> int:
 
 
 def _message(metadata: bytes, at: int) -> tuple[int, int]:
-    """What kind of message a flatbuffer `Message` begins, and how many bytes follow it.
+    """Returns the type of the message that a flatbuffer `Message` begins, and the number of bytes that follow it.
 
     Args:
-      metadata: the flatbuffer.
-      at: where in the file it is, for the error.
+      at: its place in the file, for the error.
     """
     (table,) = struct.unpack_from("<I", metadata)
     (back,) = struct.unpack_from("<i", metadata, table)
@@ -206,7 +206,7 @@ def _message(metadata: bytes, at: int) -> tuple[int, int]:
 def _start_of(path: Path, schema: pa.Schema) -> Start:
     about = (schema.metadata or {}).get(METADATA_KEY)
     if about is None:
-        raise DataError(f"{path} is no file of a history: its schema does not say whose it is.")
+        raise DataError(f"{path} is not a history file: its schema has no header.")
     try:
         start = msgspec.json.decode(about, type=Start)
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:

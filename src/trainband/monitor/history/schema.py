@@ -1,4 +1,4 @@
-"""The schema of a history: its columns, the names of its series and events, and what each file says of itself."""
+"""Schema of a history: its columns, the names of its series and events, and the header of each file."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from typing import NamedTuple
 import pyarrow as pa
 from msgspec import Struct
 
+from trainband.version import VERSION
+
 FOLDER = "history"
-"""Of a checkpoint directory."""
+"""Folder in a checkpoint directory."""
 
 SUFFIX = ".arrows"
-"""Of a file: Arrow's IPC stream format."""
+"""Suffix of a file: Arrow's IPC stream format."""
 
 METADATA_KEY = b"trainband.history"
-"""Under which the schema of a file holds its `Start`, as JSON."""
+"""Key in the schema of a file that holds its `Start`, as JSON."""
 
 FORMAT = 1
-"""Of the files; a reader refuses a higher one."""
+"""Version of the files; a reader refuses a higher one."""
 
 EVENT = "event/"
-"""Begins the name of each row that is an event and no point of a series."""
+"""Prefix of the name of a row that is an event, not a point of a series."""
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -34,11 +36,11 @@ SCHEMA = pa.schema(
         pa.field("text", pa.string()),
     ]
 )
-"""The columns of a file, one row a point or event:
+"""The columns of a file, one row per point or event:
 
-- `time`: when it was written down: the end of the interval whose mean a point is.
+- `time`: when it was written: for a point, the end of its interval.
 - `global_step`: of the last step in it.
-- `task`: who wrote it.
+- `task`: the writer.
 - `name`: of the series (`loss`, `steps_per_second`, `validation/loss`, `worker:1/staleness`), or `event/` and a kind.
 - `value`: of the point; of an event, the number that belongs to it, or null.
 - `text`: of an event; null in points.
@@ -46,15 +48,15 @@ SCHEMA = pa.schema(
 
 
 class Start(Struct, frozen=True, kw_only=True):
-    """What a file says of itself.
+    """The header of a file.
 
     Attributes:
       format: see `FORMAT`.
-      run: which run it belongs to: random, the same in all files of one.
+      run: random id of its run, the same in all its files.
       run_began_at: when that run began, in seconds since 1970.
       sequence: of the file, among those of its directory, from 0.
-      job: which job wrote it: random, the same for all its tasks.
-      task: which of its tasks.
+      job: random id of the job that wrote it, the same for all its tasks.
+      task: the writer.
       started_at: when the file was begun, in seconds since 1970.
       global_step: at which.
       strategy: how the job trains.
@@ -94,17 +96,16 @@ def next_start(
     global_step: int,
     resumed: bool,
     strategy: str = "",
-    trainband: str = "",
 ) -> Start:
-    """What the next file of a directory says of itself.
+    """Returns the header of the next file of a directory.
 
-    It belongs to the run of the file before it, where the same job wrote that, or where the training resumes from a
-    checkpoint of the directory; else it begins another run.
+    It belongs to the run of the previous file if the same job wrote that, or if the training resumes from a checkpoint
+    of the directory; otherwise it begins another run.
 
     Args:
-      before: what the newest file says; `None` where there is none.
+      before: the header of the newest file, if any.
       token: random, for another run.
-      job, task, global_step, strategy, trainband: see `Start`.
+      job, task, global_step, strategy: see `Start`.
       now: seconds since 1970.
       resumed: whether the training resumes from a checkpoint of this directory.
     """
@@ -118,5 +119,5 @@ def next_start(
         started_at=now,
         global_step=global_step,
         strategy=strategy,
-        trainband=trainband,
+        trainband=VERSION,
     )

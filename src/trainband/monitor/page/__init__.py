@@ -1,1 +1,1 @@
-"""The page on which a job is seen: an ASGI application, its server, and the files that a browser loads."""
+"""The page that shows a job: an ASGI application, its server, and the files that a browser loads."""

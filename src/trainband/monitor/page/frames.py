@@ -1,4 +1,4 @@
-"""Frames: what the page is sent, as JSON. Each is made once, however many look."""
+"""Frames: the JSON sent to the page. Each is made once, however many viewers there are."""
 
 from __future__ import annotations
 
@@ -11,48 +11,43 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from trainband.monitor.feed import Feed, Run
+from trainband.monitor.live_feed import LiveFeed, Run
 from trainband.monitor.snapshot import JobSnapshot
 from trainband.monitor.timeline import Event
 from trainband.version import VERSION
 
 MOST_ROWS = 2000
-"""Of the series that a page gets when it opens; more than a screen has pixels to show."""
+"""Rows of the series that a page gets when it opens; more than a screen has pixels to show."""
 
 
 class Frames:
-    """The frames of a feed. Any thread may ask.
+    """Frames of a feed. Thread-safe.
 
     Args:
-      feed: what is shown.
       has_values: whether the page may ask for the values of variables.
-      has_profile: whether it may have steps recorded.
+      has_profile: whether it may order recordings of steps.
     """
 
-    def __init__(self, feed: Feed, *, has_values: bool = False, has_profile: bool = False) -> None:
-        self._feed = feed
+    def __init__(self, feed: LiveFeed, *, has_values: bool = False, has_profile: bool = False) -> None:
+        self.feed = feed
+        """The source of the frames."""
         self._has_values = has_values
         self._has_profile = has_profile
         self._lock = threading.Lock()
         self._now: tuple[int, bytes] = (-1, b"")
         self._changed: tuple[int, bytes] = (-1, b"")
 
-    @property
-    def feed(self) -> Feed:
-        """What is shown."""
-        return self._feed
-
     def now(self) -> tuple[int, bytes]:
-        """The number of the newest snapshot and the JSON of it, without the variables."""
+        """Returns the number and the JSON of the newest snapshot, without the variables."""
         with self._lock:
-            number = self._feed.number
+            number = self.feed.number
             if self._now[0] != number:
-                self._now = (number, msgspec.json.encode(job_of(self._feed.snapshot)))
+                self._now = (number, msgspec.json.encode(job_of(self.feed.snapshot)))
             return self._now
 
     def full(self) -> bytes:
-        """Everything that the feed remembers."""
-        feed = self._feed
+        """Returns everything that the feed remembers."""
+        feed = self.feed
         return msgspec.json.encode(
             {
                 "job": job_of(feed.snapshot),
@@ -71,15 +66,15 @@ class Frames:
         )
 
     def changed(self) -> tuple[int, bytes]:
-        """What a page is only sent when it has changed, behind a number that tells whether it has."""
+        """Returns the parts that are only sent when they change, after a number that changes with them."""
         with self._lock:
-            feed = self._feed
+            feed = self.feed
             if self._changed[0] != feed.changes:
                 self._changed = (feed.changes, msgspec.json.encode(self._seldom()))
             return self._changed
 
     def _seldom(self) -> dict[str, Any]:
-        feed = self._feed
+        feed = self.feed
         return {
             "variables": named(feed.snapshot.variables),
             "checkpoints": named(feed.checkpoints),
@@ -90,13 +85,13 @@ class Frames:
 
 
 def runs_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Runs without their curves."""
+    """Returns runs without their curves."""
     names = ("name", "started_at", "ended_at", "steps", "points", "reason")
     return [{name: getattr(run, name) for name in names} for run in runs]
 
 
 def job_of(snapshot: JobSnapshot) -> dict[str, Any]:
-    """A snapshot by its names, without variables; the workers as a table, which takes a third of the bytes."""
+    """Returns a snapshot by name, without variables; the workers as a table, which takes a third of the bytes."""
     fields = {
         name: named(getattr(snapshot, name))
         for name in snapshot.__struct_fields__
@@ -106,7 +101,7 @@ def job_of(snapshot: JobSnapshot) -> dict[str, Any]:
 
 
 def table(records: Sequence[Struct]) -> dict[str, Any]:
-    """Records of one kind as the names of their fields and a list of values for each record."""
+    """Returns records of one kind as their field names and a list of values for each record."""
     if not records:
         return {"columns": [], "rows": []}
     columns = records[0].__struct_fields__
@@ -114,12 +109,12 @@ def table(records: Sequence[Struct]) -> dict[str, Any]:
 
 
 def events_of(events: Sequence[tuple[int, Event]]) -> list[dict[str, Any]]:
-    """Events by their names, with their numbers."""
+    """Returns events by name, with their numbers."""
     return [{"number": number, **named(event)} for number, event in events]
 
 
 def named(value: Any) -> Any:
-    """Records as objects with named fields, down to the last."""
+    """Converts records to objects with named fields, recursively."""
     if isinstance(value, Struct):
         return {name: named(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, tuple | list):
@@ -130,7 +125,7 @@ def named(value: Any) -> Any:
 
 
 def _short(value: Any) -> Any:
-    """Floats with six significant digits, but for times, and none that JSON has no word for."""
+    """Rounds floats to six significant digits, except for times; `None` for values that JSON cannot express."""
     if not isinstance(value, float):
         return value
     if not math.isfinite(value):

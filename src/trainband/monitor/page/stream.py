@@ -1,45 +1,35 @@
-"""Server-sent events: a full picture, and from then on what is new, for as long as a viewer reads."""
+"""Server-sent events: the full state, then updates, for as long as a viewer reads."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import msgspec
 
 from trainband.monitor.page.frames import Frames, events_of
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+from trainband.runtime.http.asgi import Receive, Scope, Send, answer
 
 MOST_VIEWERS = 200
 SILENCE_S = 10.0
-"""After which a comment is sent, so that whoever reads, and what stands between, knows that this goes on."""
+"""Silence after which a comment is sent, so that viewers and proxies know that the stream is alive."""
 STUCK_S = 30.0
-"""A viewer that has read nothing for so long is cut off."""
+"""A viewer that has read nothing for this long is cut off."""
 AGAIN_MS = 1000
-"""After which a browser whose connection has ended tries again."""
+"""Delay before a browser reconnects."""
 
 
 class EventStream:
-    """Answers `/events`. Every viewer gets what is newest when it can take it, and skips what was in between.
-
-    Args:
-      frames: what is sent.
-    """
+    """Answers `/events`. Every viewer gets the newest state when it can take it, and skips the states between."""
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
         self.viewers = 0
 
-    async def answer(self, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
-        """One viewer, until it goes or reads nothing any more."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
+        """Serves one viewer until it leaves or stops reading."""
         if self.viewers >= MOST_VIEWERS:
-            status = {"type": "http.response.start", "status": 503, "headers": headers}
-            await send(status)
-            await send({"type": "http.response.body", "body": f"{MOST_VIEWERS} viewers look already.".encode()})
+            await answer(send, 503, f"{MOST_VIEWERS} viewers are connected already; close one.".encode())
             return
         self.viewers += 1
         loop, news = asyncio.get_running_loop(), asyncio.Event()
@@ -51,11 +41,11 @@ class EventStream:
         end = self._frames.feed.listen(tell)
         gone = asyncio.ensure_future(_gone(receive))
         try:
-            start = [*headers, (b"content-type", b"text/event-stream; charset=utf-8")]
-            await send({"type": "http.response.start", "status": 200, "headers": start})
+            headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
             await self._talk(send, news, gone)
         except TimeoutError:
-            return  # uvicorn closes the connection of an answer that has no end
+            return  # uvicorn closes the connection of an unfinished answer
         finally:
             end()
             gone.cancel()
@@ -102,5 +92,5 @@ async def _write(send: Send, body: bytes) -> None:
 
 
 def _event(name: str, data: bytes) -> bytes:
-    """JSON has no newline outside of its strings, and within them as an escape."""
+    """Encodes an event: JSON has no newlines outside its strings, and escapes them inside."""
     return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"

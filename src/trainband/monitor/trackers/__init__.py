@@ -1,4 +1,4 @@
-"""Trackers: where a run's configuration, metrics and files go besides its own directory. One tracker a file."""
+"""Trackers: services that also keep a run's configuration, metrics and files. One tracker per file."""
 
 from trainband.monitor.trackers.base import Tracker as Tracker
 from trainband.monitor.trackers.mlflow import MLflowTracker as MLflowTracker

@@ -1,4 +1,4 @@
-"""What a tracker is: the seam between a training and a service or library that keeps experiments."""
+"""Tracker: the seam between a training and a service or library that keeps experiments."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Protocol
 
 
 class Tracker(Protocol):
-    """Keeps one run: `start` once, then `log` now and then, then `add_artifact`, then `finish`.
+    """Keeps one run: `start` once, then `log` repeatedly, then `add_artifact`, then `finish`.
 
-    `TrackerHook` calls these on the chief, one after the other. Whatever `start` raises ends the training; what the
-    others raise is said, and the training goes on without the tracker.
+    `TrackerHook` calls these on the chief, in sequence. An error from `start` ends the training; errors from the
+    others are logged, and the training continues without the tracker.
     """
 
     def start(self, config: Mapping[str, object]) -> None:
-        """Begins the run, with what it was configured with: numbers, texts and truth values by their names."""
+        """Begins the run, with its configuration: numbers, strings and booleans by name."""
 
     def log(self, metrics: Mapping[str, float], global_step: int) -> None:
-        """Notes metrics by their names. Global steps do not fall, unless a ps has lost updates."""
+        """Logs metrics by name. Global steps do not decrease, unless a ps has lost updates."""
 
     def add_artifact(self, path: Path) -> None:
-        """Keeps a file, or a directory with all that is in it."""
+        """Uploads a file, or a directory with its contents."""
 
     def finish(self, *, failed: bool) -> None:
-        """Ends the run: everything is kept when this returns. `failed`: the training has ended with an error."""
+        """Ends the run; returns once everything is stored. `failed`: the training ended with an error."""

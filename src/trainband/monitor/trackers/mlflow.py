@@ -1,4 +1,4 @@
-"""MLflowTracker: a run in MLflow, in local files unless another place is named."""
+"""MLflowTracker: a run in MLflow, in local files by default."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from trainband.monitor.trackers.base import Tracker
 from trainband.runtime.overrides import override
 
 MOST_PARAM = 6_000
-"""Characters of a parameter's value that MLflow takes."""
+"""Characters of a parameter's value that MLflow accepts."""
 
 
 class MLflowTracker(Tracker):
     """Keeps a run in MLflow.
 
     Args:
-      experiment: the name of the experiment, which is made if it is not there.
-      directory: for local files: the database `mlflow.db` and the folder `artifacts` in it. MLflow 3.17
-        refuses to keep runs in a directory without a database.
+      experiment: the name of the experiment, created if missing.
+      directory: for local files: the database `mlflow.db` and the folder `artifacts`. MLflow 3.17 refuses to keep runs
+        in a directory without a database.
       tracking_uri: instead: an `sqlite:///` file, or the address of a server. Without both, MLflow chooses.
-      run_name: of the run; MLflow makes one up when left out.
+      run_name: of the run; MLflow makes one up by default.
       tags: of the run.
 
     Raises:
-      YourError: MLflow is not installed; or both places are given.
+      YourError: MLflow is not installed, or both places are given.
     """
 
     def __init__(
@@ -43,13 +43,13 @@ class MLflowTracker(Tracker):
         tags: Mapping[str, str] | None = None,
     ) -> None:
         if directory is not None and tracking_uri is not None:
-            raise YourError("MLflowTracker: give a directory for local files or a tracking_uri, and not both.")
+            raise YourError("MLflowTracker: give a directory for local files or a tracking_uri, not both.")
         try:
             library = import_module("mlflow")
         except ImportError:
             raise YourError(
-                "MLflowTracker needs MLflow: pip install mlflow; or, which is much lighter and does "
-                "without its page, pip install mlflow-skinny sqlalchemy alembic."
+                "MLflowTracker needs MLflow: pip install mlflow; or, much smaller but without MLflow's page, "
+                "pip install mlflow-skinny sqlalchemy alembic."
             ) from None
         self._mlflow: Any = library
         self._experiment = experiment
@@ -87,7 +87,7 @@ class MLflowTracker(Tracker):
         kept = [
             self._mlflow.entities.Metric(_key(name), value, now, global_step)
             for name, value in metrics.items()
-            if math.isfinite(value)  # not every store of MLflow's takes others
+            if math.isfinite(value)  # not every MLflow store accepts other values
         ]
         if kept:
             self._client.log_batch(self._run, metrics=kept)
@@ -105,5 +105,5 @@ class MLflowTracker(Tracker):
 
 
 def _key(name: str) -> str:
-    """A name as MLflow takes it: of letters, digits and a few marks."""
+    """Returns a name that MLflow accepts: letters, digits and a few marks."""
     return re.sub(r"[^\w\-. /]", "_", name)[:250] or "_"

@@ -1,4 +1,4 @@
-"""WandbTracker: a run in Weights & Biases, offline unless told otherwise."""
+"""WandbTracker: a run in Weights & Biases, offline by default."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class WandbTracker(Tracker):
 
     Args:
       project: the name of the project.
-      mode: `offline` writes into files below `directory`, which `wandb sync` uploads later; `online` sends at once,
-        with the account that `wandb login` has set up.
-      directory: where its files go; the current directory when left out.
-      name: of the run; W&B makes one up when left out.
+      mode: `offline` writes files below `directory`, which `wandb sync` uploads later; `online` sends at once, with
+        the account of `wandb login`.
+      directory: for its files; the current directory by default.
+      name: of the run; W&B makes one up by default.
       settings: further arguments of `wandb.init`, such as `tags` or `group`.
 
     Raises:
-      YourError: wandb is not installed, or there is no such mode.
+      YourError: wandb is not installed, or the mode is unknown.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Who is in the job, who stands still, and when the job is over."""
+"""Who is in the job, who is stuck, and when the job is over."""

@@ -1,4 +1,4 @@
-"""Accounts: what each worker has done and where each variable lives, as the status shows them."""
+"""Accounts: the work of each worker and the place of each variable, as the status shows them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from trainband.job.statistics import Rate, SliceStatus, VariableStatus, WorkerStatus
 from trainband.model.placement import Placement
 from trainband.ps.membership.members import Member
-from trainband.ps.statistics import Rate, SliceStatus, VariableStatus, WorkerStatus
 from trainband.runtime.step_times import PARTS
-from trainband.wire.messages import NO_MEMORY, Memory
+from trainband.wire.messages.calls import NO_MEMORY, Memory
 
 SPENT_BEATS = 4
-"""Heartbeats over which a worker's time is divided: some seconds."""
+"""Heartbeats over which a worker's time is broken down: a few seconds."""
 
 LATELY = 0.05
-"""The weight of the newest in a mean of a worker's."""
+"""Weight of the newest value in a worker's running means."""
 
 
 @dataclass(slots=True)
 class Account:
-    """What one worker has done."""
+    """The account of one worker."""
 
     pushes: int = 0
     refused: int = 0
@@ -31,29 +31,31 @@ class Account:
     loss: float | None = None
     non_finite_losses: int = 0
     first_batch: str = ""
-    """A digest of it; empty before."""
+    """Its digest; empty before."""
     staleness: float = 0.0
     transport: str = ""
     pushed_at: float = float("-inf")
-    """When its last push came, or the training began, by the service's clock."""
+    """When its last push came or the training began, by the service's clock."""
     usual_s: float = 0.0
-    """Between two of its pushes, the mean of late."""
+    """Recent mean of the seconds between its pushes."""
     blocked_by: tuple[str, ...] = ()
-    """The workers that it waits for, at any ps."""
+    """The workers that it is waiting for, at any ps."""
     deadlocked_since: float | None = None
-    """Since when it has been seen in a deadlock of workers that wait for one another."""
+    """When it was first seen in its present deadlock with other workers."""
     said_at: float = float("-inf")
-    """When people were told that it is stuck."""
+    """When it was last reported as stuck."""
     rate: Rate = field(default_factory=Rate)
     spent: deque[tuple[float, tuple[float, ...]]] = field(default_factory=lambda: deque(maxlen=SPENT_BEATS))
-    """When its last heartbeats came, and what its steps had spent on each of `step_times.PARTS` by then."""
+    """When its last heartbeats came, and the seconds its steps had spent on each of `step_times.PARTS`."""
     device: str = ""
-    """What it computes on."""
+    """The device it computes on."""
+    version: str = ""
+    """Of trainband, as from `version.build`."""
     memory: Memory = NO_MEMORY
-    """What its last heartbeat has said."""
+    """As of its last heartbeat."""
 
     def note_push(self, now: float, examples: int) -> None:
-        """A push of so many examples has come."""
+        """Records a push of this many examples."""
         if self.pushed_at > float("-inf"):
             took_s = now - self.pushed_at
             self.usual_s = self.usual_s + LATELY * (took_s - self.usual_s) if self.usual_s else took_s
@@ -62,21 +64,21 @@ class Account:
         self.examples += examples
 
     def note_loss(self, loss: float) -> None:
-        """Notes the loss of a push whose gradient is finite, which the loss itself need not be."""
+        """Records the loss of a push with a finite gradient; the loss need not be finite."""
         self.loss = loss
         self.non_finite_losses += not math.isfinite(loss)
 
     def note_update(self, staleness: int) -> None:
-        """One of its pushes has become an update."""
+        """Records that one of its pushes is in an update."""
         self.staleness += LATELY * (staleness - self.staleness)
 
     def note_spent(self, now: float, seconds: tuple[float, ...]) -> None:
-        """A heartbeat has said what its steps have spent their time on."""
+        """Records the time that its steps have spent, from a heartbeat."""
         if len(seconds) == len(PARTS):
             self.spent.append((now, seconds))
 
     def shares(self) -> dict[str, float]:
-        """The share of each part of its steps in its time, lately; empty where it has not said."""
+        """The recent share of each part of its steps in its time; empty if unknown."""
         if len(self.spent) < 2:
             return {}
         (began, before), (now, after) = self.spent[0], self.spent[-1]
@@ -90,7 +92,7 @@ class Account:
     def status(self, member: Member, now: float, stalled_s: float = 0.0, share: float = 0.0) -> WorkerStatus:
         """The account of `member` as a record.
 
-        `stalled_s`: for how long it has lived and been stuck; `share`: of the examples of an update.
+        `stalled_s`: how long it has been alive but stuck; `share`: of the examples of an update.
         """
         return WorkerStatus(
             task=member.task,
@@ -112,6 +114,7 @@ class Account:
             share=share,
             time=self.shares(),
             device=self.device,
+            version=self.version,
             memory_bytes=self.memory.process,
             device_memory_bytes=self.memory.device,
             device_memory_limit_bytes=self.memory.device_limit,
@@ -119,7 +122,7 @@ class Account:
 
 
 def variable_statuses(placement: Placement, ps: Sequence[str]) -> tuple[VariableStatus, ...]:
-    """Every variable of a plan as a record; `ps` are the names of the ps."""
+    """Every variable of a placement as a record; `ps` are the names of the ps."""
     return tuple(
         VariableStatus(
             v.name,

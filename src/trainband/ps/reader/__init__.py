@@ -1,1 +1,1 @@
-"""A reader's side: follows the params of a job that runs, without being a part of it."""
+"""A reader's side: follows the params of a running job without joining it."""

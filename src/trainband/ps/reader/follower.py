@@ -1,4 +1,4 @@
-"""Follower: takes new versions of a running job's values from its ps, as a reader and not as a worker."""
+"""Follower: reads new versions of a running job's values from its ps without joining the job."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from typing import TypeVar
 
 from trainband.errors import ModelMismatch, PeerError, RefusalCode, Refused, StreamClosed, Unreachable
 from trainband.model.variables import Variable
@@ -16,21 +17,22 @@ from trainband.ps.reader.job_version import Assembler, JobVersion
 from trainband.ps.reader.shard_reader import ShardReader
 from trainband.runtime import SYSTEM, Runtime
 from trainband.runtime.waiting import Say, Waiting, say_on_stderr
-from trainband.wire.following import Values
 from trainband.wire.transport import Timeouts, Transport
 
+T = TypeVar("T")
+
 INTERVAL_S = 0.5
-"""Between two questions for a newer version, where nobody says otherwise."""
+"""Default seconds between polls for a newer version."""
 
 READING_SHARE = 0.2
-"""Of a reader's time that it reads: a large model is asked for less often, so that the job keeps its pace."""
+"""Share of its time that a reader reads: large models are polled less often, to spare the job."""
 
 RETRY_S = 1.0
 MOST_RETRY_S = 5.0
-"""Between two tries to reach a job: it doubles with each that fails, up to the second."""
+"""Seconds between attempts to reach a job: doubled on each failure, up to the second."""
 
 CUT_WAIT_S = 1.0
-"""For how long the shards wait for the version at which all of them are to be read."""
+"""Seconds that shards wait for the version at which all are to be read."""
 
 _MOST_LEAD_S = 0.5
 _HEAR_S = 0.1
@@ -38,22 +40,22 @@ _LEAST_S = 1e-3
 
 
 class FollowState(StrEnum):
-    """How a reader stands with its job."""
+    """State of a follower."""
 
     WAITING = "waiting"
     """The job has no values yet."""
     FOLLOWING = "following"
     UNREACHABLE = "unreachable"
-    """No ps gives values; they are asked again and again."""
+    """No ps returns values; the reader keeps asking."""
     ENDED = "ended"
-    """The job has ended. Its ps are asked again all the same: another job may begin at these addresses."""
+    """The job has ended. The reader keeps asking, as another job may begin at these addresses."""
     OTHER_MODEL = "other model"
     """A job of another model has begun at these addresses."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowStatus:
-    """`detail`: a sentence for people. `since`: when the state began, by the reader's clock."""
+    """`detail`: text for people. `since`: when the state began, by the reader's clock."""
 
     state: FollowState
     detail: str
@@ -61,16 +63,16 @@ class FollowStatus:
 
 
 class Follower:
-    """Follows one job. `status` may be read by any thread; the rest is for one.
+    """Follower of one job. Any thread may read `status`; the rest is for one.
 
-    Values of one shard come from one version of it. Where there are several shards, all are asked for the same version,
-    which is a little ahead of what they have: see `JobVersion.is_cut`.
+    The values of a shard come from one version of it. Several shards are all asked for the same version, slightly ahead
+    of what they have: see `JobVersion.is_cut`.
 
     Args:
       address: of any ps of the job, `host:port`.
       transport: how to reach the ps, with the job's credentials.
-      timeouts: how long to wait for what.
-      interval_s: seconds between two questions for a newer version.
+      timeouts: of calls and waits.
+      interval_s: seconds between polls for a newer version.
       say: takes lines for the user.
       runtime: of this task.
     """
@@ -92,7 +94,7 @@ class Follower:
         self._say = say
         self._runtime = runtime
         self._clock = runtime.clock
-        self.status = FollowStatus(FollowState.WAITING, f"The job at {address} was not asked yet.", runtime.clock())
+        self.status = FollowStatus(FollowState.WAITING, f"The job at {address} has not been asked.", runtime.clock())
         self._variables: dict[str, Variable] | None = None
         self._addresses: list[str] = [address]
         self._job: FoundJob | None = None
@@ -104,36 +106,36 @@ class Follower:
         self._retry_s = 0.0
         self._lead_s = 0.02
         self._seen: tuple[float, int] | None = None
-        """When a version was last looked at, and which it was: how fast the training is."""
+        """Time and number of the last version seen, for the training's rate."""
 
     @property
     def address(self) -> str:
-        """That it was given."""
+        """The given address."""
         return self._address
 
     def wall_time(self, at: float) -> float:
-        """A time of the reader's clock in seconds since 1970."""
+        """Converts the reader's clock to seconds since 1970."""
         return time.time() - (self._clock() - at)
 
     @property
     def given(self) -> JobVersion | None:
-        """The version that was returned last."""
+        """The last version returned."""
         return self._given
 
     def first(self, stop: Callable[[], bool] = lambda: False) -> JobVersion:
-        """The first version. Waits for `Timeouts.start_s` while the job has a ps, and no values yet.
+        """Returns the first version. Waits `Timeouts.start_s` while the job has a ps but no values.
 
         Raises:
-          PeerError: nobody answers, or whoever answers is no ps, or takes no reader; or it was told to stop.
-          DeadlineExceeded: no values have come in time.
-          ClusterError: the job's addresses mean nothing on this machine.
+          PeerError: no answer, or not that of a ps that accepts readers; or it was told to stop.
+          DeadlineExceeded: no values came in time.
+          ClusterError: the job's addresses are unreachable from here.
         """
         waiting = Waiting(self._timeouts.start_s, self._say, self._clock)
         while not stop():
             try:
                 version = self._round()
             except PeerError as exc:
-                # Once a ps has told of the others, these may have yet to come up.
+                # Once a ps has named the others, they may still be starting.
                 is_early = self._job is not None and isinstance(exc, Unreachable | StreamClosed)
                 if not is_early and not (isinstance(exc, Refused) and exc.is_for_another):
                     raise
@@ -143,12 +145,12 @@ class Follower:
                     return version
             waiting.check(f"the job at {self._address} to have values", "start its workers")
             self._runtime.sleep(self._interval_s)
-        raise Refused(f"following {self._address} was given up before the job had values.")
+        raise Refused(f"stopped following {self._address} before the job had values.")
 
     def next(self, stop: Callable[[], bool]) -> JobVersion | None:
         """Waits for the next version; `None` when it is told to stop.
 
-        What keeps versions from coming is in the `status`, and is said once.
+        If no versions come, `status` has the reason, which is printed once.
         """
         while not stop():
             self._pause(stop)
@@ -167,7 +169,7 @@ class Follower:
     # --- a round of questions
 
     def _round_or_note(self) -> JobVersion | None:
-        version = self._assembled(self._begun_at)  # the last words of a ps may have brought one
+        version = self._assembled(self._begun_at)  # a ps may have sent one as it ended
         if version is not None:
             return version
         try:
@@ -176,15 +178,17 @@ class Follower:
             self._missed(FollowState.OTHER_MODEL, str(exc))
             self._forget_job()
         except PeerError as exc:
+            if isinstance(exc, Unreachable) and any(shard.ended is not None for shard in self._shards):
+                self._all([shard.hear_end for shard in self._shards])
             version = self._assembled(self._begun_at)
             if version is None:
                 self._missed(*self._meaning(exc))
         return version
 
     def _round(self) -> JobVersion | None:
-        """Asks once; a version that is new, if there is one."""
+        """Asks once; returns a new version if there is one."""
         self._begun_at = self._clock()
-        if not self._shards or any(shard.was_left for shard in self._shards):  # who is there now may be others
+        if not self._shards or any(shard.was_left for shard in self._shards):  # the ps may have changed
             found = find_job(self._addresses, self._transport, self._timeouts)
             if self._job is None or not found.is_same(self._job):
                 self._take_job(found)
@@ -195,14 +199,14 @@ class Follower:
         self._retry_s = 0.0
         step = self._shards[0].values.version if self._shards[0].values is not None else 0
         if not any(shard.ended for shard in self._shards):
-            self._note(FollowState.FOLLOWING, f"follows the job at {self._address}, which is at global step {step}")
+            self._note(FollowState.FOLLOWING, f"following the job at {self._address}, now at global step {step}")
         return self._assembled(self._begun_at)
 
     def _take_job(self, found: FoundJob) -> None:
-        """Begins to read a job.
+        """Starts reading a job.
 
         Raises:
-          ModelMismatch: it is not of the model that was followed before.
+          ModelMismatch: its model is not the one followed before.
         """
         tensors = found.tensors()
         if self._variables is None:
@@ -212,8 +216,8 @@ class Follower:
                 name for name in {**self._variables, **tensors} if self._variables.get(name) != tensors.get(name)
             )
             raise ModelMismatch(
-                f"the job that is at {self._address} now is of another model: {name} is "
-                f"{_shown(tensors.get(name))}, and {_shown(self._variables.get(name))} in the one that was followed."
+                f"the job now at {self._address} has another model: {name} is "
+                f"{_shown(tensors.get(name))}, and {_shown(self._variables.get(name))} in the one followed."
             )
         self.close()
         self._job = found
@@ -226,12 +230,12 @@ class Follower:
         self._given, self._seen = None, None
 
     def _forget_job(self) -> None:
-        """Has the next round ask anew which job it is."""
+        """Makes the next round look the job up again."""
         self.close()
         self._job, self._shards, self._assembler = None, [], None
 
     def _read(self) -> None:
-        """Takes what is new from all shards; of the same version, where that can be had."""
+        """Reads new values from all shards, of the same version if possible."""
         if len(self._shards) == 1:
             self._shards[0].read()
             return
@@ -246,7 +250,7 @@ class Follower:
             self._lead_s = max(0.02, 0.9 * self._lead_s)
 
     def _version_ahead(self, versions: Sequence[int], last: int) -> int:
-        """A version that no shard has passed, and that all will have soon."""
+        """Picks a version that no shard has passed and all will soon have."""
         now, newest = self._clock(), max(versions)
         rate = 0.0
         if self._seen is not None and now > self._seen[0]:
@@ -255,10 +259,10 @@ class Follower:
         ahead = newest + math.floor(rate * (self._lead_s + now - self._begun_at) + 0.5)
         return max(newest, min(ahead, last)) if last else ahead
 
-    def _all(self, questions: Sequence[Callable[[], Values]]) -> list[Values]:
-        answers: dict[int, Values] = {}
+    def _all(self, questions: Sequence[Callable[[], T]]) -> list[T]:
+        answers: dict[int, T] = {}
 
-        def ask(number: int, question: Callable[[], Values]) -> None:
+        def ask(number: int, question: Callable[[], T]) -> None:
             answers[number] = question()
 
         works = [partial(ask, number, question) for number, question in enumerate(questions)]
@@ -266,7 +270,7 @@ class Follower:
         return [answers[number] for number in range(len(works))]
 
     def _assembled(self, asked_at: float) -> JobVersion | None:
-        """What all shards have, if it is other than what was given last."""
+        """Returns what all shards have if it is new."""
         if self._assembler is None or self._job is None:
             return None
         versions = [shard.values.version for shard in self._shards if shard.values is not None]
@@ -281,7 +285,7 @@ class Follower:
     # --- when no versions come
 
     def _meaning(self, exc: PeerError) -> tuple[FollowState, str]:
-        """What it means that a round has failed."""
+        """Interprets a failed round."""
         have_ended = [shard for shard in self._shards if shard.ended is not None]
         gone = isinstance(exc, Unreachable)
         over = bool(have_ended) and (gone or len(have_ended) == len(self._shards))
@@ -312,7 +316,7 @@ class Follower:
             self._say(f"--follow {self._address}: {detail}")
 
     def _pause(self, stop: Callable[[], bool]) -> None:
-        """Waits until the next round is due; shorter where a ps says that it ends."""
+        """Waits until the next round is due, or until a ps reports its end."""
         took_s = max((shard.took_s for shard in self._shards), default=0.0)
         until = self._begun_at + max(self._interval_s, took_s / READING_SHARE)
         if self._retry_s:

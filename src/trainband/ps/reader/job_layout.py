@@ -1,4 +1,4 @@
-"""FoundJob: where the ps of a job are, and what of the model lies where, asked of any one of them."""
+"""FoundJob: a job's ps addresses and shard layouts, obtained from any one ps."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from trainband.model.contents import tensor_of
 from trainband.model.layout import ShardLayout
 from trainband.model.placement import Slice, rows_of
 from trainband.model.variables import Variable
-from trainband.wire.codec import decode
-from trainband.wire.following import JobLayout
+from trainband.ps.replication.replica_places import replica_places
+from trainband.wire.messages.codec import decode
+from trainband.wire.messages.following import JobLayout
 from trainband.wire.transport import Timeouts, Transport
 
 
 @dataclass(frozen=True, slots=True)
 class FoundJob:
-    """A job as a reader knows it.
+    """A job as seen by a reader.
 
     Attributes:
-      job: its name for itself, random.
-      addresses: of each ps, as they are reached from here.
+      job: its random identifier.
+      addresses: of each ps, as reachable from here.
       variables: of the model.
       shards: the layout of each.
       standbys: whether the ps after a shard's own may hold it.
@@ -35,17 +36,16 @@ class FoundJob:
     standbys: bool
 
     def is_same(self, other: FoundJob) -> bool:
-        """Whether it is the same job, wherever it was asked."""
+        """Whether it is the same job, at any addresses."""
         return (self.job, self.variables, self.shards) == (other.job, other.variables, other.shards)
 
     def places(self, shard: int) -> tuple[str, ...]:
-        """The addresses of the ps that may hold a shard, its own one first."""
-        count = len(self.addresses)
-        homes = (shard, (shard + 1) % count) if self.standbys and count > 1 else (shard,)
+        """The addresses of the ps that may hold a shard, its own first."""
+        homes = replica_places(shard, len(self.addresses)) if self.standbys else (shard,)
         return tuple(self.addresses[ps] for ps in homes)
 
     def tensors(self) -> dict[str, Variable]:
-        """The variables by the names that a checkpoint has for them."""
+        """The variables by their names in a checkpoint."""
         return {tensor_of(variable): variable for variable in self.variables}
 
 
@@ -58,9 +58,9 @@ def find_job(addresses: Sequence[str], transport: Transport, timeouts: Timeouts)
       timeouts: `call_s` for each answer.
 
     Raises:
-      PeerError: none of them answers with a job; what the first one did.
-      Refused: with the code `NOT_READY`: the job has no model yet.
-      ClusterError: the job's addresses mean nothing on this machine.
+      PeerError: none answers with a job; the first one's error.
+      Refused: the job has no model yet (code `NOT_READY`).
+      ClusterError: the job's addresses are unreachable from here.
     """
     first: PeerError | None = None
     for address in addresses:
@@ -84,11 +84,11 @@ _NOT_READY = RefusalCode.NOT_READY
 
 
 def _found(answer: JobLayout, asked: str) -> FoundJob:
-    """Makes sense of an answer; whoever gave it is reached at the address where it was asked.
+    """Interprets an answer; its sender is reachable at the address that was asked.
 
     Raises:
-      ProtocolError: there is none in it.
-      ClusterError: other ps are at addresses of the loopback interface of another machine.
+      ProtocolError: it is invalid.
+      ClusterError: other ps have loopback addresses of another machine.
     """
     count = len(answer.addresses)
     job, _, index = answer.task.partition(":")
@@ -100,18 +100,18 @@ def _found(answer: JobLayout, asked: str) -> FoundJob:
         for number, address in enumerate(addresses):
             if Address.parse(address, f"ps:{number}").is_loopback:
                 raise ClusterError(
-                    f"this job can be followed from its own machine only, because its ps:{number} is at {address}. "
-                    f"Follow it there, or start it with addresses of the network, such as by trainband run --host."
+                    f"this job can be followed only from its own machine because its ps:{number} is at {address}. "
+                    f"Follow it there, or start it with network addresses, for example by trainband run --host."
                 )
     variables = tuple(Variable(v.name, v.shape, v.dtype, v.trained) for v in answer.variables)
     slices: list[list[Slice]] = [[] for _ in addresses]
     covered = [0] * len(variables)
     for piece in answer.slices:
         if piece.variable >= len(variables) or piece.ps >= count or piece.start != covered[piece.variable]:
-            raise ProtocolError(f"{asked} says that slices of its job's variables overlap, or lie nowhere.")
+            raise ProtocolError(f"{asked} sent slices of variables that overlap or are out of range.")
         covered[piece.variable] = piece.stop
         slices[piece.ps].append(Slice(variables[piece.variable], piece.start, piece.stop, piece.ps))
     if covered != [rows_of(variable) for variable in variables]:
-        raise ProtocolError(f"{asked} says that slices of its job's variables leave rows out.")
+        raise ProtocolError(f"{asked} sent slices of variables that leave rows out.")
     shards = tuple(ShardLayout.of(pieces) for pieces in slices)
     return FoundJob(answer.job, tuple(addresses), variables, shards, bool(answer.standbys))

@@ -1,4 +1,4 @@
-"""JobVersion: the values of all variables of a job, as a reader has them at one moment."""
+"""JobVersion: the values of all variables of a job that a reader has at one moment."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class JobVersion:
 
     Attributes:
       versions: how many updates each shard had applied.
-      tensors: the params and the model state, by the names that a checkpoint has for them. Arrays that have not
-        changed since the version before are the same objects.
+      tensors: the params and the model state, by their names in a checkpoint. Arrays unchanged since the previous
+        version are the same objects.
       changed: the names of the others.
-      job: which job they are of.
-      asked_at: when the shards were asked for them, by the reader's clock: values that were made later are not in them.
+      job: the job they belong to.
+      asked_at: when the shards were asked, by the reader's clock: later values are not included.
     """
 
     versions: tuple[int, ...]
@@ -39,25 +39,21 @@ class JobVersion:
 
     @property
     def is_cut(self) -> bool:
-        """Whether all shards are of the same version: the params are those of one moment, as a checkpoint has them.
+        """Whether all shards have the same version, as in a checkpoint.
 
-        Else the later shards are some updates ahead or behind, as a worker of an asynchronous job would see them.
+        Otherwise, later shards are some updates ahead or behind, as a worker of an asynchronous job would see them.
         """
         return len(set(self.versions)) == 1
 
 
 class Assembler:
-    """Makes tensors of the blocks of all shards, of those alone that have changed.
-
-    Args:
-      job: the layout.
-    """
+    """Builder of tensors from all shards' blocks, only where these changed."""
 
     def __init__(self, job: FoundJob) -> None:
         self._tensors: dict[str, NDArray[Any]] = {}
         self._blocks: list[tuple[NDArray[Any], ...]] = [() for _ in job.shards]
         self._pieces: dict[str, list[tuple[int, int, int, int]]] = {tensor_of(v): [] for v in job.variables}
-        """Of each tensor, by rows: the shard, the block, and where in it the piece begins and ends."""
+        """Each tensor's pieces by row: shard, block, and start and end in the block."""
         self._shapes = {tensor_of(variable): variable.shape for variable in job.variables}
         starts: dict[tuple[str, int], tuple[int, int, int, int]] = {}
         for number, shard in enumerate(job.shards):
@@ -71,7 +67,7 @@ class Assembler:
             self._pieces[name].append(starts[name, start])
 
     def assemble(self, shards: Sequence[tuple[NDArray[Any], ...]]) -> tuple[Mapping[str, NDArray[Any]], frozenset[str]]:
-        """The tensors that these blocks make, and the names of those that differ from the ones before."""
+        """Returns the tensors of these blocks and the names of those that have changed."""
         before = self._blocks
         fresh = {
             (number, at)

@@ -12,27 +12,26 @@ from trainband.errors import DeadlineExceeded, PeerError, ProtocolError, Refusal
 from trainband.model.layout import ShardLayout
 from trainband.ps.changes import applied
 from trainband.runtime import Runtime
-from trainband.wire import following as w
-from trainband.wire.codec import decode_any, encode
-from trainband.wire.messages import Failure
+from trainband.wire.messages import following as w
+from trainband.wire.messages.calls import Failure
+from trainband.wire.messages.codec import decode_any, encode
 from trainband.wire.transport import Connection, Frame, Stream, Timeouts, Transport
 
 SLOWEST_BYTES_PER_S = 20e6
-"""Of the way to a ps: an answer that comes more slowly counts as none."""
+"""Slowest rate from a ps: an answer that takes longer times out."""
+
+END_S = 1.0
+"""Maximum seconds between the ends of two ps of a job; a ps checks every 0.2 s."""
 
 
 class ShardReader:
-    """One shard. Used by one thread at a time.
+    """One shard's reader. For one thread at a time.
 
-    Within a lineage, the term and the version never go back: a ps that was deposed and does not know it is left.
+    Within a lineage, the term and the version never decrease: a ps deposed without knowing it is dropped.
 
     Args:
-      number: of the shard.
-      layout: of its blocks.
-      places: the addresses of the ps that may hold it.
-      transport: how to reach them.
-      timeouts: `connect_s` for a stream to open, `call_s` for an answer, and more for a large one.
-      runtime: of this task.
+      places: addresses of the ps that may hold it.
+      timeouts: `connect_s` to open a stream, `call_s` for an answer, longer for a large one.
     """
 
     def __init__(
@@ -46,15 +45,15 @@ class ShardReader:
     ) -> None:
         self.name = f"shard {number}"
         self.blocks: tuple[NDArray[Any], ...] = ()
-        """Empty before the first values. Whoever has them keeps them: other values are in other arrays."""
+        """Empty before the first values. Never overwritten: new values come in new arrays."""
         self.values: w.Values | None = None
-        """What came with the blocks."""
+        """Received with the blocks."""
         self.is_of_another_job = False
-        """Whether the values are of another job than the first ones were."""
+        """Whether the values are from another job than the first ones."""
         self.took_s = 0.0
-        """The time that the last answer took, without what the ps has waited for a version."""
+        """The last answer's time, without the ps's wait for a version."""
         self.ended: str | None = None
-        """Why the ps that held the shard has said that it ends; `None` where none has, or another one answers."""
+        """Why the ps that held the shard is ending, as it reported; `None` otherwise."""
         self._number = number
         self._layout = layout
         self._places = list(places)
@@ -66,7 +65,7 @@ class ShardReader:
 
     @property
     def was_left(self) -> bool:
-        """Whether it has values, and no way any more to the ps that gave them."""
+        """Whether it has values but has lost the ps that sent them."""
         return self.values is not None and self._stream is None
 
     @property
@@ -76,21 +75,21 @@ class ShardReader:
         return values is not None and 0 < values.last_version <= values.version
 
     def look(self) -> w.Values:
-        """Which version is there; see `read` for the errors."""
+        """Returns the current version; see `read` for errors."""
         return self._ask(w.Look())
 
     def read(self, at: int = 0, wait_s: float = 0.0) -> w.Values:
-        """Takes the newest version, or waits for version `at` for so long.
+        """Reads the newest version, or waits up to `wait_s` for `at`.
 
         Raises:
-          PeerError: no ps that may hold the shard gives it.
+          PeerError: no ps returned the shard.
         """
         return self._ask(w.Read(at, wait_s), wait_s)
 
     def hear(self, timeout_s: float) -> bool:
-        """Waits for so long whether the ps says that it ends; returns whether it has, or is gone.
+        """Waits up to `timeout_s`; returns whether the ps reported its end or is gone.
 
-        A ps says so with the last values.
+        A ps reports its end with the last values.
         """
         if self._stream is None:
             self._runtime.sleep(timeout_s)
@@ -107,6 +106,15 @@ class ShardReader:
         except PeerError:
             self._leave()
         return True
+
+    def hear_end(self) -> None:
+        """Waits until the ps ends, after the ps of another shard has ended.
+
+        The ps of a job end one by one. Without this wait, the last version of the later ones would be lost.
+        """
+        deadline = self._runtime.clock() + END_S + self._layout.nbytes / SLOWEST_BYTES_PER_S
+        while self._stream is not None and (left_s := deadline - self._runtime.clock()) > 0:
+            self.hear(left_s)
 
     def close(self) -> None:
         """Leaves the ps; what was read stays."""
@@ -127,7 +135,7 @@ class ShardReader:
 
     def _asked(self, address: str, question: w.Look | w.Read, wait_s: float) -> w.Values:
         stream = self._opened(address)
-        with contextlib.suppress(StreamClosed):  # what it had sent before, its last words, is still received
+        with contextlib.suppress(StreamClosed):  # what it sent before ending is still received
             stream.send(encode(question))
         began = self._runtime.clock()
         answer_s = self._timeouts.call_s + self._layout.nbytes / SLOWEST_BYTES_PER_S
@@ -146,7 +154,7 @@ class ShardReader:
         if self._stream is None:
             self._connection = self._transport.connect(address, self._timeouts)
             self._stream = self._connection.open_stream(timeout_s=self._timeouts.connect_s)
-            self._stream.most_bytes = self._layout.nbytes  # rows are sent only where they are less
+            self._stream.most_bytes = self._layout.nbytes  # rows are sent only if smaller
             self._stream.send(encode(w.Follow(self._number)))
         return self._stream
 
@@ -159,11 +167,11 @@ class ShardReader:
             connection.close()
 
     def _taken(self, frame: Frame, address: str) -> w.Values:
-        """Takes what has come.
+        """Processes a frame.
 
         Raises:
           Refused: the ps does not hold the shard, or has no values.
-          ProtocolError: what came is no answer.
+          ProtocolError: it is invalid.
         """
         told: w.Downward = decode_any(frame.header, w.Downward, address)
         if isinstance(told, Failure):
@@ -174,7 +182,7 @@ class ShardReader:
         is_older = held is not None and (told.term < held.term or told.version < held.version)
         if held is not None and told.lineage == held.lineage and is_older:
             raise Refused(
-                f"{address} has {self.name} at version {told.version} of term {told.term}, which is older than "
+                f"{address} has {self.name} at version {told.version} of term {told.term}, older than "
                 f"version {held.version} of term {held.term}: another ps holds it.",
                 RefusalCode.MOVED,
             )
@@ -183,9 +191,9 @@ class ShardReader:
             self.values = told
             self.is_of_another_job |= held is not None and told.job != held.job
         elif not told.is_new and held is not None:
-            self.values = told  # the same values: how far the training goes, and the term, may be others
+            self.values = told  # same values, but the training's end and the term may differ
         elif frame.body:
-            raise ProtocolError(f"{address} sent values and did not say of what.")
+            raise ProtocolError(f"{address} sent values but did not name them.")
         self.ended = (told.why or "it was told to") if told.over else None
         if told.over:
             self._leave()
@@ -193,7 +201,7 @@ class ShardReader:
 
 
 def _told(name: str, errors: Sequence[PeerError]) -> PeerError:
-    """One error for those of all places: the first one's kind."""
+    """One error for all places, of the first one's kind."""
     if len(errors) == 1:
         return errors[0]
     text = f"no ps has {name}: " + "; ".join(str(exc).rstrip(".") for exc in errors) + "."

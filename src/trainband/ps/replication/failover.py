@@ -1,22 +1,22 @@
-"""Failover: who holds a shard, and what its standby has of it. A pure state machine, no threads, clocks or sockets.
+"""Failover: who holds a shard, and how far its standby is. A pure state machine: no threads, clocks or sockets.
 
 With `ParameterServer(standbys=1)` each shard has two *replicas*, on two ps tasks. One is the primary: workers push to
-it. Whatever changes the shard goes into a log of records, in order; the standby takes them in the same order and so
-comes to the same state. Nothing is acknowledged to a worker before the standby has its record.
+it. Every change of the shard goes into a log of records, in order; the standby applies them in the same order and so
+reaches the same state. Nothing is acknowledged to a worker before the standby has its record.
 
-A numbered *term* says who holds the shard: the primary, the standby, and an arbiter, which is one process of one
+A numbered *term* names who holds the shard: the primary, the standby, and an arbiter, which is one process of one
 worker. A replica that has lost the other asks the arbiter for the next term, and the arbiter votes for one replica in
-each term (`Arbiter`). So either the primary continues alone or the standby takes over, never both. A replica that was
-cut off learns from its next message that its term is over: it is fenced. No vote is needed where the other replica
+each term (`arbiter.py`). So either the primary continues alone or the standby takes over, never both. A replica that
+was cut off learns from its next message that its term is over: it is fenced. No vote is needed if the other replica
 comes back as a new process, because the old one is then dead.
 
-A shard that was taken over fails back: its primary hands it over to the standby with a record of the log that names the
-next term. From then on the old primary takes nothing, and is in doubt until it knows that the other has the record. If
-the other is lost meanwhile, the old primary asks for a term on the condition that nobody was granted one after the last
+A shard that was taken over fails back: its primary hands it over to the standby with a log record that names the next
+term. From then on the old primary takes nothing, and is in doubt until it knows that the other has the record. If
+the other is lost meanwhile, the old primary asks for a term on the condition that none was granted after the last one
 in which both were sure.
 
 Source: primary-backup replication with a view service, Budhiraja et al. 1993, The Primary-Backup Approach; here the
-view service is a worker, named anew by the two replicas together whenever it goes.
+view service is a worker, and the two replicas together name another one whenever it goes.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from enum import Enum
 from typing import Any
 
 from trainband.ps.replication.record_log import Follower, RecordLog
-from trainband.wire.replication import NOBODY, Term, VoteRequest
+from trainband.wire.messages.replication import NOBODY, Term, VoteRequest
 
 
 class Role(Enum):
-    """What a replica is."""
+    """The role of a replica."""
 
     EMPTY = "empty"
     """It has no values that count."""
     LEARNER = "learner"
-    """It takes the records, but no term names it: it may not succeed."""
+    """It takes the records, but no term names it: it may not take over."""
     STANDBY = "standby"
     PRIMARY = "primary"
 
@@ -45,30 +45,15 @@ class Fenced(Exception):
     """The replica's term is over: another replica holds the shard."""
 
 
-class Arbiter:
-    """A worker's memory of what it has granted: each term of a lineage to one replica."""
-
-    def __init__(self) -> None:
-        self._granted: dict[str, tuple[int, int]] = {}
-
-    def grants(self, vote_request: VoteRequest) -> bool:
-        """Whether the replica may hold its shard alone from now on. Asked again, it answers the same."""
-        term, ps = self._granted.get(vote_request.lineage, (0, NOBODY))
-        if vote_request.term > term and not 0 < vote_request.unless_after < term:
-            self._granted[vote_request.lineage] = (vote_request.term, vote_request.ps)
-            return True
-        return vote_request.term == term and vote_request.ps == ps
-
-
 @dataclass(slots=True)
 class Failover:
     """One replica of one shard.
 
     Attributes:
       me: the number of this ps.
-      other: that of the ps with the other replica; NOBODY where the shard has no standby.
+      other: that of the ps with the other replica, if the shard has a standby.
       lineage: random, made with the shard's first values; a replica of another lineage holds another shard.
-      log: the records of what has changed the shard, and who takes them.
+      log: the records of the shard's changes, and the replica that takes them.
       vote_request: the term that this replica asks for; 0 for none.
     """
 
@@ -82,8 +67,6 @@ class Failover:
     log: RecordLog = field(default_factory=RecordLog)
     _unconfirmed: tuple[int, Term] | None = None
 
-    # --- of every replica
-
     @property
     def position(self) -> int:
         """The number of the last record, appended or taken."""
@@ -91,44 +74,44 @@ class Failover:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether it has handed the shard over, and does not know that the other replica has taken it."""
+        """Whether it has handed the shard over but does not know whether the other replica has taken it."""
         return self.role is Role.PRIMARY and self.term.primary != self.me
 
     @property
     def holds(self) -> bool:
-        """Whether this replica takes what is to change the shard."""
+        """Whether this replica accepts changes of the shard."""
         return self.role is Role.PRIMARY and not self.in_doubt
 
     @property
     def known_as(self) -> Role:
-        """What the others should take this replica for."""
+        """The role that others should see."""
         return Role.STANDBY if self.in_doubt else self.role
 
     def asks(self) -> VoteRequest | None:
-        """What the arbiter should read."""
+        """The request for the arbiter, if any."""
         if not self.vote_request:
             return None
         unless_after = self._unconfirmed[1].number if self.in_doubt and self._unconfirmed is not None else 0
         return VoteRequest(self.shard, self.lineage, self.vote_request, self.me, self.term.arbiter, unless_after)
 
     def bootstrap(self, lineage: str) -> None:
-        """The first values are here: this replica is the first primary of a new lineage."""
+        """Makes this replica the first primary of a new lineage, as it has the first values."""
         self.role, self.lineage, self.log.position = Role.PRIMARY, lineage, 0
         self.term = Term(1, self.me)
         self._end_vote_request()
         self.log.forget()
 
     def granted(self, term: int, yes: bool) -> bool:
-        """The arbiter's vote; returns whether this replica has come to hold the shard by it."""
+        """Takes the arbiter's vote; returns whether this replica now holds the shard because of it."""
         if not self.vote_request or term != self.vote_request:
             return False
         if yes:
             return self.lead_alone()
-        self.vote_request = 0  # what this replica has counts until the other one says itself that it holds the shard
+        self.vote_request = 0  # this replica's values count until the other one reports that it holds the shard
         return False
 
     def lead_alone(self) -> bool:
-        """Holds the shard from now on without another, because that one is dead or given up.
+        """Holds the shard alone from now on, because the other replica is dead or given up.
 
         Returns whether this replica did not hold it before.
         """
@@ -139,7 +122,7 @@ class Failover:
         return not held
 
     def step_down(self) -> None:
-        """Another replica holds the shard: what this one has does not count any more."""
+        """Gives up this replica's values: another replica holds the shard."""
         self.role = Role.EMPTY
         self._end_vote_request()
         self.log.forget()
@@ -147,17 +130,15 @@ class Failover:
     def ask(self) -> None:
         """Asks for the arbiter's vote, because the other replica is silent.
 
-        Not for the next term: the primary may have begun that to name another arbiter, and the standby not know of it.
-        What is asked for stands until it is granted or refused, or the two have begun another term together: one that
-        was granted and then not used would keep the other replica from succeeding.
+        It skips a term: the primary may have begun the next one to name another arbiter, unknown to the standby.
+        The request stands until it is granted or refused, or the two have begun another term together: a term that
+        was granted and then not used would keep the other replica from taking over.
         """
         if self.term.arbiter and not self._arbiter_changes:
             self.vote_request = self.term.number + 2
 
     def _end_vote_request(self) -> None:
         self.vote_request, self._unconfirmed = 0, None
-
-    # --- of the primary
 
     def settled(self, number: int) -> bool:
         """Whether everything up to this record may be acknowledged to workers.
@@ -171,7 +152,7 @@ class Failover:
 
     @property
     def secure(self) -> bool:
-        """Whether there is a standby that knows that it is one: nothing is lost if this ps dies now."""
+        """Whether there is a standby that knows its role: nothing is lost if this ps dies now."""
         return (
             self.log.follower is not None
             and self.log.follower.is_standby
@@ -180,7 +161,7 @@ class Failover:
         )
 
     def meet(self, role: Role, lineage: str, term: int, position: int, incarnation: str) -> int | None:
-        """The other replica is reached: where its records go on, `None` where it must be sent a snapshot everything.
+        """Meets the other replica; returns the last record that it has, `None` if it needs a snapshot.
 
         Raises:
           Fenced: the other holds the shard.
@@ -199,33 +180,33 @@ class Failover:
         if follower is not None and follower.is_standby:
             if same and follower.incarnation == incarnation and role is not Role.EMPTY:
                 raise RuntimeError("a standby has records that its primary has not")
-            self.lead_alone()  # what it was is dead: it is another process, or says that it has nothing
+            self.lead_alone()  # the standby is dead: this is another process, or it reports that it is empty
         self.log.forget()
         return None
 
     def fail_back(self) -> None:
-        """Has the standby hold the shard after the next record, and this replica be its standby.
+        """Hands the shard to the standby with the next record; this replica becomes its standby.
 
         Raises:
-          RuntimeError: there is none that knows that it is the standby.
+          RuntimeError: no standby knows its role.
         """
         if not (self.holds and self.secure):
-            raise RuntimeError("a shard can be handed over to a standby that knows that it is one")
+            raise RuntimeError("a shard can only be handed over to a standby that knows its role")
         self._proclaim(Term(self.term.number + 1, self.other, self.me, self.term.arbiter))
 
     def _become_standby(self) -> None:
-        """The other replica holds the shard, which this one has handed over.
+        """Becomes the standby of the replica that has taken the shard handed over.
 
-        What it asked for in doubt stands, as a standby's: it may have been granted.
+        A request made in doubt stands, as a standby's: it may have been granted.
         """
         self.role, self._unconfirmed = Role.STANDBY, None
         self.log.forget()
 
     def taken(self, position: int, arbiter: str) -> None:
-        """The other replica has confirmed everything up to a record.
+        """Records that the other replica has confirmed everything up to a record.
 
-        A learner comes into the term by it, and one that the shard was handed over to holds it.
-        `arbiter` is who shall decide from then on.
+        This makes a learner the standby, and a replica that was handed the shard its primary.
+        `arbiter` decides from then on.
         """
         follower = self.log.follower
         if follower is None or position < follower.taken:
@@ -241,7 +222,7 @@ class Failover:
             follower.is_standby = True
 
     def name_arbiter(self, arbiter: str) -> None:
-        """Has another worker decide from now on, once the standby knows of it."""
+        """Names another arbiter, which decides once the standby knows it."""
         if self.role is not Role.PRIMARY or arbiter == self.term.arbiter or self.log.lacks_standby or self._unconfirmed:
             return
         if self.log.follower is None:
@@ -257,12 +238,12 @@ class Failover:
 
     @property
     def _arbiter_changes(self) -> bool:
-        """Whether the standby may not know yet that another arbiter was named: it may ask the old one."""
+        """Whether the standby may not know of a new arbiter yet and so may ask the old one."""
         unconfirmed = self._unconfirmed
         return self.holds and unconfirmed is not None and unconfirmed[1].standby != NOBODY
 
     def refused(self, term: int) -> None:
-        """The other replica takes nothing. `term`: in which it holds the shard; 0 where it does not.
+        """Records that the other replica refuses records. `term`: in which it holds the shard; 0 if it does not.
 
         Raises:
           Fenced: it holds the shard in a later term than this replica.
@@ -272,21 +253,19 @@ class Failover:
             raise Fenced
         self.log.lost()
 
-    # --- of the standby
-
     def may_install(self, lineage: str, term: int) -> bool:
-        """Whether a primary of this term may teach this replica, which may have held the shard itself before."""
+        """Whether this replica, which may have held the shard itself, accepts a snapshot from this term's primary."""
         if lineage == self.lineage:
             return term > self.term.number or (term == self.term.number and self.role is not Role.PRIMARY)
         return self.role is not Role.PRIMARY
 
     def install_snapshot(self, lineage: str, term: Term, position: int) -> None:
-        """Everything was taken over from the primary, as it was after this record."""
+        """Records that the primary's snapshot, as it was after this record, was installed."""
         self.role, self.lineage, self.term, self.log.position = Role.LEARNER, lineage, term, position
         self._end_vote_request()
 
     def take(self, lineage: str, term: int, first: int, records: Sequence[Any], sender: str = "") -> int:
-        """Takes the records, numbered from `first`; returns how many of them at the beginning had been taken before.
+        """Takes records numbered from `first`; returns how many at the beginning had been taken before.
 
         The last of them may make this replica the primary. `sender`: the incarnation of the one before.
 
@@ -295,7 +274,7 @@ class Failover:
           ValueError: records before them are missing.
         """
         if self.in_doubt and lineage == self.lineage and term >= self.term.number:
-            self._become_standby()  # the other has taken what this replica has handed over
+            self._become_standby()  # the other has taken the shard
         if self.role not in (Role.LEARNER, Role.STANDBY) or lineage != self.lineage or term < self.term.number:
             raise Fenced
         if first > self.position + 1:
@@ -308,7 +287,7 @@ class Failover:
                 self.role = Role.STANDBY if record.standby == self.me else Role.LEARNER
                 if record.primary == self.me:
                     self.role = Role.PRIMARY
-                    # It has everything, and is waited for until it says so itself.
+                    # It has everything; wait for it until it reports so itself.
                     self.log.follower = Follower(
                         sender, is_standby=True, sent=self.position, taken=self.position, connected=False
                     )

@@ -1,4 +1,7 @@
-"""RecordLog: the numbered records of what has changed a shard, and what the replica that takes them has of them."""
+"""RecordLog: the numbered records of a shard's changes, and how far the replica that takes them is.
+
+Pure, like `failover.py`: no threads, clocks or sockets.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from typing import Any
 
 @dataclass(slots=True)
 class Follower:
-    """What a primary knows of the replica that takes its records.
+    """The replica that takes a primary's records, as the primary knows it.
 
     Attributes:
-      incarnation: of its task: another process has nothing of what this one had.
-      is_standby: whether it may succeed, so that it can be given up only with a grant.
-      sent: the last record that was sent on the present connection.
-      taken: the last one that it has confirmed.
+      incarnation: of its task: another process has no records.
+      is_standby: whether it may take over, so that giving it up needs a grant.
+      sent: the last record sent on the present connection.
+      taken: the last record that it has confirmed.
       connected: whether there is a connection.
     """
 
@@ -29,50 +32,50 @@ class Follower:
 
 @dataclass(slots=True)
 class RecordLog:
-    """Of one replica. It keeps what its follower has not confirmed; where there is none, it keeps nothing.
+    """The log of one replica. It keeps only the records that its follower, if any, has not confirmed.
 
     Attributes:
       position: the number of the last record, appended or taken.
-      follower: of a primary: who takes the records.
+      follower: takes a primary's records.
     """
 
     position: int = 0
     follower: Follower | None = None
     _kept: deque[tuple[int, Any, Any]] = field(default_factory=deque)
 
-    def append(self, record: Any, burden: Any = ()) -> int:
-        """Notes a record of what has changed, and what travels with it; returns its number."""
+    def append(self, record: Any, blocks: Any = ()) -> int:
+        """Adds the record of a change and the blocks sent with it; returns its number."""
         self.position += 1
         if self.follower is not None:
-            self._kept.append((self.position, record, burden))
+            self._kept.append((self.position, record, blocks))
         return self.position
 
     def keep(self, owned: Callable[[Any, Any], Any]) -> None:
-        """Puts `owned(record, burden)` in place of each burden in the log: what it borrows will go."""
-        self._kept = deque((number, record, owned(record, burden)) for number, record, burden in self._kept)
+        """Replaces the blocks of each record by `owned(record, blocks)`, because borrowed memory will go."""
+        self._kept = deque((number, record, owned(record, blocks)) for number, record, blocks in self._kept)
 
     @property
     def behind(self) -> int:
-        """Records that the other replica has not confirmed."""
+        """How many records the other replica has not confirmed."""
         return self.position - max(0, self.follower.taken) if self.follower is not None else 0
 
     @property
     def lacks_standby(self) -> bool:
-        """Whether the standby of this term is not connected, so that nothing is acknowledged."""
+        """Whether this term's standby is disconnected, so that nothing is acknowledged."""
         return self.follower is not None and self.follower.is_standby and not self.follower.connected
 
     def begin_install(self, incarnation: str) -> int:
-        """The other replica is sent everything as it now is; returns the number of the last record in it."""
+        """Notes that the other replica is sent a snapshot; returns the number of the last record in it."""
         self._kept.clear()
         self.follower = Follower(incarnation, sent=self.position, taken=-1)
         return self.position
 
     def resume(self, position: int, incarnation: str) -> int | None:
-        """The follower is reached again: the last record that it has, `None` where its records cannot continue it.
+        """Reconnects the follower; returns the last record that it has, `None` if it cannot continue from there.
 
         Args:
-          position: what it says that it has.
-          incarnation: of its task: another process than the one that followed has to begin anew.
+          position: the last record that it reports.
+          incarnation: of its task: a new process must start anew.
         """
         follower = self.follower
         if follower is None or follower.incarnation != incarnation:
@@ -85,23 +88,23 @@ class RecordLog:
         return position
 
     def unsent(self) -> tuple[int, list[tuple[Any, Any]]]:
-        """What has not been sent to the other replica: the first number, and (record, burden) each."""
+        """The records not sent to the other replica: the first number, and (record, blocks) each."""
         follower = self.follower
         if follower is None:
             return self.position + 1, []
         first = follower.sent + 1
-        records = [(record, burden) for number, record, burden in self._kept if number >= first]
+        records = [(record, blocks) for number, record, blocks in self._kept if number >= first]
         follower.sent = self.position
         return first, records
 
     def confirm(self, follower: Follower, position: int) -> None:
-        """The follower has everything up to a record, which need not be kept any longer."""
+        """Drops the records up to one that the follower has confirmed."""
         follower.taken = position
         while self._kept and self._kept[0][0] <= position:
             self._kept.popleft()
 
     def lost(self) -> None:
-        """The connection with the other replica is broken. One that may not succeed is forgotten."""
+        """Notes a broken connection to the other replica, and forgets it if it may not take over."""
         if self.follower is None:
             return
         self.follower.connected = False
@@ -109,6 +112,6 @@ class RecordLog:
             self.forget()
 
     def forget(self) -> None:
-        """Nobody takes the records any more."""
+        """Drops the follower and its records."""
         self.follower = None
         self._kept.clear()

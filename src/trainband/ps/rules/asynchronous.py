@@ -32,12 +32,12 @@ class Async(UpdateRule):
 
     Args:
       staleness_scale: an update of staleness t is multiplied by max(1, t) ** -staleness_scale. 0 makes all
-        updates alike; 1 is the staleness-aware learning rate of Zhang et al. 2016 (arXiv:1511.05950). What
-        is scaled is the optimizer's update, so that it works for Adam too, which would undo a scaled gradient.
+        updates alike; 1 is the staleness-aware learning rate of Zhang et al. 2016 (arXiv:1511.05950). It
+        scales the optimizer's update, so that it works for Adam too, which would undo a scaled gradient.
       delay_compensation: the factor of g * g * (params now - params the gradient was computed from) that is
         added to the gradient g; 0 adds nothing. Source: Zheng et al. 2017, Asynchronous Stochastic Gradient
-        Descent with Delay Compensation (arXiv:1609.08326). A ps keeps one old version of its params for each
-        worker then.
+        Descent with Delay Compensation (arXiv:1609.08326). A ps then keeps one old version of its params per
+        worker.
 
     Raises:
       ValueError: one of them is negative.
@@ -54,15 +54,7 @@ class Async(UpdateRule):
 
     @override
     def settings(self) -> Mapping[str, Setting]:
-        return {
-            "name": "async",
-            "staleness_scale": self.staleness_scale,
-            "delay_compensation": self.delay_compensation,
-        }
-
-    @override
-    def check(self, workers: int) -> None:
-        """It suits any number of workers."""
+        return {"name": "async", "staleness_scale": self.staleness_scale, "delay_compensation": self.delay_compensation}
 
     @override
     def start(self, version: int, workers: int) -> AsyncState:  # noqa: ARG002 - it never counts workers
@@ -71,7 +63,7 @@ class Async(UpdateRule):
 
 @dataclass(frozen=True, slots=True)
 class AsyncState:
-    """See `RuleState`."""
+    """The `RuleState` of `Async`."""
 
     version: int
     last_version: int
@@ -79,7 +71,6 @@ class AsyncState:
     ledger: Ledger = field(default_factory=Ledger)
 
     def advance(self, event: Event) -> tuple[AsyncState, tuple[Instruction, ...]]:
-        """See `RuleState.advance`."""
         match event:
             case Push():
                 return self._push(event)
@@ -91,11 +82,10 @@ class AsyncState:
                 return replace(self, last_version=last_version), ()
 
     def waiting_for(self) -> frozenset[int]:
-        """See `RuleState.waiting_for`: nobody waits for anybody here."""
+        """Returns the empty set: no worker waits for another."""
         return frozenset()
 
-    def share(self, worker: int) -> int:  # noqa: ARG002 - all are left to themselves
-        """See `RuleState.share`."""
+    def share(self, worker: int) -> int:  # noqa: ARG002 - each worker decides
         return 0
 
     def _push(self, push: Push) -> tuple[AsyncState, tuple[Instruction, ...]]:

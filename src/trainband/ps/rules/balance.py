@@ -1,9 +1,9 @@
-"""Balance: each worker's share of the examples of an update, by the speed at which it was seen to compute.
+"""Balance: each worker's share of the examples of an update, by its measured speed.
 
 Source: Chen et al. 2020, Semi-Dynamic Load Balancing: Efficient Distributed Learning in Non-Dedicated Environments
-(LB-BSP, SoCC '20). As there, workers keep their shares until a new division would gain something; unlike there, a
-worker's speed is the mean of its last steps and not predicted by a network, and shares are whole parts of a batch, so
-that few sizes of batches have to be compiled.
+(LB-BSP, SoCC '20). As in the paper, workers keep their shares until a new division would gain something; unlike in the
+paper, a worker's speed is the mean of its last steps, not predicted by a network, and shares are whole parts of a
+batch, so that few batch sizes have to be compiled.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from dataclasses import dataclass, field, replace
 from heapq import heapify, heapreplace
 
 from trainband.ps.rules.events import Push, RuleError
-from trainband.wire.workload import LONGEST_S
+from trainband.wire.messages.workload import LONGEST_S
 
 MEASURED_S = 2.0
-"""Seconds of computing, by the slowest worker, between two looks at the shares."""
+"""Seconds of computing by the slowest worker between two reviews of the shares."""
 MEASURED_STEPS = 3
-"""Steps of each worker, at least, between two looks at the shares."""
+"""Minimum steps of each worker between two reviews of the shares."""
 SHORTEST_S = 1e-12
-"""Seconds a part that nobody computes faster."""
+"""Minimum seconds for a part."""
 GAIN = 0.02
-"""By how much a step must become shorter for shares to change: a new share may mean a program to be compiled."""
+"""Minimum fraction of step time that new shares must save: a new share may need a program to be compiled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was seen of a worker since its share was looked at last."""
+    """Measurements of one worker since the last review of the shares."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -37,17 +37,17 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """How the examples of an update are divided. Immutable.
+    """The division of an update's examples among workers. Immutable.
 
     Every update has as many parts as the planned workers would have at equal speeds, however many there are now.
 
     Attributes:
-      planned: workers that the cluster plans.
-      usual: parts in a step of a worker where nobody divides them; 0 before the first push.
+      planned: number of workers in the cluster.
+      usual: parts in a worker's step without balance; 0 before the first push.
       part_examples: examples in a part.
-      shares: parts of each worker's next step; one that is not there has the usual ones.
-      costs: seconds a part of each worker, as last looked at.
-      measured: since then.
+      shares: parts of each worker's next step; a worker not listed has the usual ones.
+      costs: seconds per part of each worker, at the last review.
+      measured: measurements since then.
     """
 
     planned: int
@@ -60,7 +60,7 @@ class Balance:
     def share(self, worker: int) -> int:
         """Parts of this worker's next step; 0 for the usual ones.
 
-        One that comes into a step whose parts the others have already brings one more, and its share from the next on.
+        A worker that joins when all parts of a step are assigned adds one, and has a share from the next step on.
         """
         return self.shares.get(worker, 1 if self.shares else 0)
 
@@ -68,20 +68,20 @@ class Balance:
         """Refuses a push that cannot be counted in parts.
 
         Raises:
-          RuleError: why not.
+          RuleError: it has no workload, or steps unlike those of the others.
         """
         work = push.workload
         if work is None:
-            raise RuleError(f"a push of worker number {push.worker} does not say what it took to compute")
+            raise RuleError(f"a push from worker number {push.worker} has no workload")
         if self.usual and (work.usual, work.part_examples) != (self.usual, self.part_examples):
             raise RuleError(
-                f"worker number {push.worker} has steps of {work.usual} x {work.part_examples} examples and others of "
+                f"worker number {push.worker} has steps of {work.usual} x {work.part_examples} examples, the others of "
                 f"{self.usual} x {self.part_examples}: with balance='speed', give all workers the same batch_size and "
                 "accumulate; their shares make up for their speeds"
             )
 
     def after(self, pushes: Iterable[Push], workers: Iterable[int]) -> Balance:
-        """After an update of these pushes: the shares that these workers have in the next one."""
+        """Returns the balance after an update of these pushes, with the shares of these workers."""
         noted, present = self._noted(pushes), frozenset(workers)
         if not noted.usual or not present:
             return noted
@@ -105,7 +105,7 @@ class Balance:
         return replace(noted, shares=shares, costs=costs, measured={})
 
     def is_sound(self, most: int) -> bool:
-        """Whether this, which has travelled, is within the bounds of what can be; `most`: of a worker's number."""
+        """Whether this received balance is within bounds; `most`: the highest worker number."""
         numbers = [self.planned, *self.shares, *self.costs, *self.measured]
         seconds = [*self.costs.values(), *(one.seconds for one in self.measured.values())]
         counts = [self.usual, self.part_examples, *self.shares.values()]
@@ -132,17 +132,17 @@ class Balance:
 
 
 def divided(parts: int, costs: Mapping[int, float]) -> dict[int, int]:
-    """Parts for each worker, at least one each, with which the slowest of them is ready first.
+    """Returns parts for each worker, at least one, that let the slowest finish as early as possible.
 
     Args:
       parts: in all, at least as many as there are workers.
-      costs: seconds a part, of each worker.
+      costs: seconds per part of each worker.
     """
     slowest_first = sorted(costs, key=lambda worker: (-costs[worker], worker))
     speeds = {worker: 1.0 / max(costs[worker], SHORTEST_S) for worker in slowest_first}
     left, total, shares = parts, math.fsum(speeds.values()), {}
     for place, worker in enumerate(slowest_first):
-        # Whoever is too slow for one part has one all the same, and the others divide what is left.
+        # A worker too slow for one part gets one all the same; the others divide the rest.
         proportional = max(0, math.floor(left * speeds[worker] / total)) if total > 0 else 1
         if proportional >= 1:
             for other in slowest_first[place:]:

@@ -1,9 +1,9 @@
-"""What every update rule is: a pure state machine.
+"""The interface of every update rule: a pure state machine.
 
-Events go in, instructions come out. A rule knows no threads, no clock and no socket: the service (a thin
-shell) calls `advance`, does what the instructions say, in their order, and goes on with the new state.
-A rule names a push by the worker's number and the push's own number; the gradient stays with the service.
-Workers are numbered by their place in the cluster, so that an order by number is the same in every run.
+Events go in, instructions come out. A rule has no threads, clock or sockets: the service (a thin shell) calls
+`advance`, follows the instructions in order and keeps the new state.
+A rule identifies a push by the worker's number and the push's own number; the gradient stays with the service.
+Workers are numbered by their place in the cluster, so that their order is the same in every run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Setting = str | int | float | bool | None
 
 
 class RuleState(Protocol):
-    """One rule's whole memory, immutable."""
+    """The whole state of one rule. Immutable."""
 
     @property
     def version(self) -> int:
@@ -40,40 +40,40 @@ class RuleState(Protocol):
 
     @property
     def ledger(self) -> Ledger:
-        """Who is in the job, and which pushes were seen."""
+        """The workers in the job and the pushes seen."""
         ...
 
     def advance(self, event: Event) -> tuple[RuleState, tuple[Instruction, ...]]:
         """The state after `event`, and what to do about it.
 
         Raises:
-          RuleError: the event cannot be; the state is unchanged.
+          RuleError: the event is impossible; the state is unchanged.
         """
         ...
 
     def waiting_for(self) -> frozenset[int]:
-        """The workers without whose push somebody does not go on, for telling people."""
+        """The workers that others are waiting for, to report to people."""
         ...
 
     def share(self, worker: int) -> int:
-        """Of how many parts this worker's next step shall be, see `Workload`; 0 where that is left to it."""
+        """How many parts (see `Workload`) this worker's next step should have; 0 if the worker decides."""
         ...
 
 
 class UpdateRule(Protocol):
-    """What a user chooses: the settings from which every shard makes its own `RuleState`."""
+    """A user's choice: the settings from which every shard makes its own `RuleState`."""
 
     def settings(self) -> Mapping[str, Setting]:
-        """The rule as plain values: its `name` and the arguments that make it again."""
+        """The rule as plain values: its `name` and its constructor's arguments."""
         ...
 
-    def check(self, workers: int) -> None:
-        """Refuses a cluster of so many workers that the rule could never serve.
+    def check(self, workers: int) -> None:  # noqa: ARG002 - by default, a rule suits any number
+        """Checks that the rule can serve a cluster of this many workers.
 
         Raises:
-          ValueError: why not.
+          ValueError: it cannot.
         """
-        ...
+        return
 
     def start(self, version: int, workers: int) -> RuleState:
         """The state of a shard that has applied `version` updates, in a job planned for workers 0 to `workers` - 1."""

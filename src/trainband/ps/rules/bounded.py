@@ -1,4 +1,4 @@
-"""The bounded-staleness rule (stale-synchronous parallel): as asynchronous, but nobody runs far ahead.
+"""The bounded-staleness rule (stale-synchronous parallel): asynchronous, but no worker runs far ahead.
 
 Source: Ho et al. 2013, More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server.
 """
@@ -30,9 +30,9 @@ from trainband.runtime.overrides import override
 class Bounded(UpdateRule):
     """Apply each gradient as it comes, but let no worker run more than `staleness` clocks ahead of the slowest.
 
-    A worker's clock counts its pushes. Each push is applied at once; what waits is the answer, and with it the
-    worker's next step. A worker is counted from its first push (then it stands where the slowest stands)
-    until it leaves.
+    A worker's clock counts its pushes. Each push is applied at once; the answer waits, and with it the worker's
+    next step. A worker is counted from its first push (which sets its clock to the slowest worker's) until it
+    leaves.
 
     Args:
       staleness: clocks; 0 makes the workers step together.
@@ -52,21 +52,17 @@ class Bounded(UpdateRule):
         return {"name": "bounded", "staleness": self.staleness}
 
     @override
-    def check(self, workers: int) -> None:
-        """It suits any number of workers."""
-
-    @override
     def start(self, version: int, workers: int) -> BoundedState:  # noqa: ARG002 - it counts those that push
         return BoundedState(version, version, self.staleness)
 
 
 @dataclass(frozen=True, slots=True)
 class BoundedState:
-    """See `RuleState`.
+    """The `RuleState` of `Bounded`.
 
     Attributes:
-      clocks: the pushes of every worker that is counted.
-      held: replies that wait until the slowest has come near enough.
+      clocks: the clock of every counted worker.
+      held: replies that wait for the slowest worker to catch up.
     """
 
     version: int
@@ -77,7 +73,6 @@ class BoundedState:
     ledger: Ledger = field(default_factory=Ledger)
 
     def advance(self, event: Event) -> tuple[BoundedState, tuple[Instruction, ...]]:
-        """See `RuleState.advance`."""
         match event:
             case Push():
                 return self._push(event)
@@ -90,19 +85,18 @@ class BoundedState:
                 return state._release(())
             case Begin(last_version):
                 clocks = dict(self.clocks)
-                if self.version >= self.last_version:  # the training before is over: all stand level in this one
+                if self.version >= self.last_version:  # the last training is over: all start level in this one
                     clocks = dict.fromkeys(clocks, min(clocks.values(), default=0))
                 return replace(self, last_version=last_version, clocks=clocks)._release(())
 
     def waiting_for(self) -> frozenset[int]:
-        """See `RuleState.waiting_for`: the slowest, if somebody waits."""
+        """Returns the slowest workers, if any worker waits."""
         if not self.held:
             return frozenset()
         slowest = min(self.clocks.values())
         return frozenset(worker for worker, clock in self.clocks.items() if clock == slowest)
 
-    def share(self, worker: int) -> int:  # noqa: ARG002 - all are left to themselves
-        """See `RuleState.share`."""
+    def share(self, worker: int) -> int:  # noqa: ARG002 - each worker decides
         return 0
 
     def _push(self, push: Push) -> tuple[BoundedState, tuple[Instruction, ...]]:
@@ -110,7 +104,7 @@ class BoundedState:
         reply = Reply(push.worker, push.sequence, self.version - push.version)
         if self.ledger.is_replay(push):
             if any((held.worker, held.sequence) == (push.worker, push.sequence) for held in self.held):
-                return self, ()  # sent again while its answer is held: the answer is still to come
+                return self, ()  # sent again while its answer is held: the answer will follow
             return self, (self.ledger.known(push), reply)
         state = replace(self, ledger=self.ledger.note(push))
         if self.version >= self.last_version:
@@ -125,7 +119,7 @@ class BoundedState:
         return replace(self, ledger=self.ledger.drop((push,)))
 
     def _release(self, before: tuple[Instruction, ...]) -> tuple[BoundedState, tuple[Instruction, ...]]:
-        """Answers everybody whom nothing keeps any more."""
+        """Answers every worker that may continue."""
         over = self.version >= self.last_version
         limit = min(self.clocks.values(), default=0) + self.staleness
         free = tuple(reply for reply in self.held if over or self.clocks[reply.worker] <= limit)

@@ -1,14 +1,14 @@
-"""What goes into an update rule, and what comes out of it."""
+"""The events that an update rule takes and the instructions that it returns."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from trainband.wire.workload import Workload
+from trainband.wire.messages.workload import Workload
 
 ENOUGH = "the job has made all the updates that were asked for"
 REPLAYED = "this push was dealt with before"
-LATE = "its step was made without it"
+LATE = "its step was completed without it"
 
 
 class Join(NamedTuple):
@@ -18,7 +18,7 @@ class Join(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """A worker has left or its lease has ended: nobody may wait for it from now on."""
+    """A worker has left or its lease has expired: stop waiting for it."""
 
     worker: int
 
@@ -31,11 +31,11 @@ class Push(NamedTuple):
     version: int
     examples: int
     workload: Workload | None = None
-    """What it took to compute, where the rule divides the examples of an update."""
+    """The work it took to compute, if the rule divides the examples of an update."""
 
 
 class Begin(NamedTuple):
-    """Updates are wanted until the shard's version is `last_version`; if it is by now, nobody waits any more."""
+    """Updates are wanted until the shard's version is `last_version`; if it already is, all waits end."""
 
     last_version: int
 
@@ -44,9 +44,9 @@ Event = Join | Leave | Push | Begin
 
 
 class Apply(NamedTuple):
-    """Make one update from the mean of these pushes: (worker, sequence) each, added up in this order.
+    """Make one update from the mean of these pushes: (worker, sequence) each, summed in this order.
 
-    The optimizer's update is multiplied by `scale`. The version is then one higher.
+    The optimizer's update is multiplied by `scale`. The version grows by one.
     """
 
     pushes: tuple[tuple[int, int], ...]
@@ -70,7 +70,7 @@ class Known(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """Send this worker the params as they now are, as the answer to its push with this sequence."""
+    """Send this worker the current params as the answer to its push with this sequence."""
 
     worker: int
     sequence: int
@@ -81,4 +81,4 @@ Instruction = Apply | Drop | Known | Reply
 
 
 class RuleError(Exception):
-    """An event that no honest worker sends, such as a push from a version that never was."""
+    """An event that no honest worker sends, such as a push from an unknown version."""

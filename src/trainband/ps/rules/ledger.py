@@ -1,4 +1,4 @@
-"""The ledger: what every rule must remember of its workers, so that no push is applied twice, or denied."""
+"""The ledger: every rule's record of its workers' pushes, so that none is applied twice or denied."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from trainband.ps.rules.events import Known, Push, RuleError
 
 SKIPPED = 1 << 40
-"""Pushes of a worker that a shard may have missed, as where it was restored from a checkpoint: more than there are."""
+"""Upper bound on a worker's pushes that a shard may have missed, for example after a restore from a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Who is in the job, and which pushes were seen. Immutable.
+    """The workers in the job and the pushes seen. Immutable.
 
     Attributes:
-      workers: who is in the job now.
-      seen: the number of the last push of every worker that ever was: one that is lost and found resumes from it.
+      workers: those in the job now.
+      seen: the number of each worker's last push, also of workers that have gone: one that returns resumes from it.
       dropped: the workers whose last push was dropped. That of any other is in an update, or waits for one.
     """
 
@@ -26,18 +26,18 @@ class Ledger:
     dropped: frozenset[int] = frozenset()
 
     def join(self, worker: int) -> Ledger:
-        """With this worker in the job."""
+        """A copy with this worker."""
         return replace(self, workers=self.workers | {worker})
 
     def leave(self, worker: int) -> Ledger:
-        """Without it."""
+        """A copy without it."""
         return replace(self, workers=self.workers - {worker})
 
     def check(self, push: Push, version: int) -> None:
-        """Refuses what no honest worker sends.
+        """Refuses a push that no honest worker sends.
 
         Raises:
-          RuleError: the worker is not in the job, or claims params that never were.
+          RuleError: the worker is not in the job, or claims an unknown version or push number.
         """
         if push.worker not in self.workers:
             raise RuleError(f"a push came from worker number {push.worker}, which is not in the job")
@@ -47,19 +47,19 @@ class Ledger:
             raise RuleError(f"a push claims to be number {push.sequence} of its worker")
 
     def is_replay(self, push: Push) -> bool:
-        """Whether this push was dealt with before, as one that is sent again after a reconnection."""
+        """Whether this push was dealt with before, for example if it is resent after a reconnection."""
         return push.sequence <= self.seen.get(push.worker, -1)
 
     def known(self, push: Push) -> Known:
-        """What became of a push that is sent again, and waits for nothing any more."""
+        """The outcome of a resent push that no longer waits."""
         is_last = push.sequence == self.seen.get(push.worker)
         return Known(push.worker, push.sequence, is_last and push.worker not in self.dropped)
 
     def note(self, push: Push) -> Ledger:
-        """With this push seen."""
+        """A copy with this push seen."""
         return Ledger(self.workers, {**self.seen, push.worker: push.sequence}, self.dropped - {push.worker})
 
     def drop(self, pushes: Iterable[Push]) -> Ledger:
-        """With these dropped, each the last that was seen of its worker, or an earlier one."""
+        """A copy with these dropped, each its worker's last seen push or an earlier one."""
         last = {push.worker for push in pushes if push.sequence == self.seen.get(push.worker)}
         return replace(self, dropped=self.dropped | last)

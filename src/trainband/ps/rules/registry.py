@@ -1,4 +1,4 @@
-"""From a rule's settings, as they travel, back to the rule."""
+"""Registry of update rules: turns received settings into a rule."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ RULES: Mapping[str, type[Any]] = {"async": Async, "bounded": Bounded, "sync": Sy
 
 
 MOST = 1 << 31
-"""Of anything that a rule counts."""
+"""Upper bound on anything that a rule counts."""
 
 
 def describe_rule(settings: Mapping[str, Any]) -> str:
-    """A rule for people, from its settings, with those that are not the defaults: `async`, `sync(backups=1)`."""
+    """Formats a rule for people, with the settings that are not the defaults: `async`, `sync(backups=1)`."""
     name = str(settings.get("name", "?"))
     defaults = {field.name: field.default for field in fields(RULES[name])} if name in RULES else {}
     given = [
@@ -35,30 +35,29 @@ def describe_rule(settings: Mapping[str, Any]) -> str:
 
 
 def rule_of(settings: Mapping[str, Setting]) -> UpdateRule:
-    """The rule with these settings. Raises `Refused` for one that this version does not have."""
+    """The rule with these settings. Raises `Refused` if this version has no such rule."""
     arguments = dict(settings)
     name = arguments.pop("name", None)
     if name not in RULES:
-        raise Refused(f"no update rule is called {name!r} here; there are {', '.join(RULES)}.")
+        raise Refused(f"unknown update rule {name!r}; expected one of {', '.join(RULES)}.")
     kinds = {field.name: str(field.type) for field in fields(RULES[str(name)])}
     for key, value in arguments.items():
         if key in kinds and not _can_be(value, kinds[key]):
-            raise Refused(f"the update rule {name!r} cannot have the setting {key}={value!r}.")
+            raise Refused(f"the update rule {name!r} does not accept {key}={value!r}.")
     try:
         rule: UpdateRule = RULES[str(name)](**arguments)
     except (TypeError, ValueError) as exc:
-        raise Refused(f"the update rule {name!r} cannot have the settings {arguments}: {exc}.") from exc
+        raise Refused(f"the update rule {name!r} does not accept {arguments}: {exc}.") from exc
     return rule
 
 
 def check_rule_state(state: RuleState, version: int, held: Collection[tuple[int, int]], sender: str) -> None:
-    """Refuses the state of a rule that has travelled and does not go with the rest.
+    """Refuses a received rule state that contradicts the rest of its snapshot.
 
     Args:
-      state: as it decoded.
-      version: of the shard.
+      state: as decoded.
       held: (worker, sequence) of each push that the rule has accepted and not yet applied.
-      sender: of the state, for the message.
+      sender: who sent the state, for the message.
 
     Raises:
       ProtocolError: it is of another version, or has pushes that did not come with it.
@@ -72,11 +71,11 @@ def check_rule_state(state: RuleState, version: int, held: Collection[tuple[int,
         or any((push.worker, push.sequence) not in held for push in step)
         or (balance is not None and not balance.is_sound(MOST))
     ):
-        raise ProtocolError(f"{sender} sent the state of an update rule that contradicts the rest of what it sent.")
+        raise ProtocolError(f"{sender} sent an update rule's state that contradicts the rest of its snapshot.")
 
 
 def _can_be(value: Setting, kind: str) -> bool:
-    """Whether a value that has travelled is of the kind that a rule's setting is annotated with."""
+    """Whether a received value fits the annotation of a rule's setting."""
     if value is None:
         return "None" in kind
     if isinstance(value, str):

@@ -3,8 +3,8 @@
 With backup workers the first gradients of a step make the update and the stragglers' are dropped.
 
 Source: Chen et al. 2016, Revisiting Distributed Synchronous SGD (arXiv:1604.00981), and TensorFlow's
-SyncReplicasOptimizer. Unlike there, nobody waits for a worker that has left, and a worker's place in the sum is
-fixed by its number, so that the result does not depend on who came first.
+SyncReplicasOptimizer. Unlike there, no step waits for a worker that has left, and a worker's place in the sum is
+fixed by its number, so that the result does not depend on the order of arrival.
 """
 
 from __future__ import annotations
@@ -33,31 +33,30 @@ from trainband.runtime.overrides import override
 
 BALANCES = (None, "speed")
 
-TWICE = "this step has a gradient of this worker already"
+TWICE = "this step already has a gradient from this worker"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sync(UpdateRule):
     """Make each update from the mean of the workers' gradients, weighted by their numbers of examples.
 
-    The result is the same to the bit from run to run, and that of one process which trains on the union of the
-    batches to float rounding (within 1e-5 of a param after 15 steps of Adam in float32, as tested).
+    The result is the same to the bit from run to run, and equals that of one process that trains on the union of
+    the batches up to float rounding (within 1e-5 of a param after 15 steps of Adam in float32, as tested).
 
-    At the start every worker that the cluster plans is waited for; one that leaves is not any more, and one
-    that comes later counts from its first push.
+    The first step waits for every worker of the cluster. A worker that leaves is no longer waited for, and one that
+    joins later counts from its first push.
 
     Args:
-      backups: how many workers' gradients each step may do without: with N workers the first N - backups
-        make the update, those that come later are dropped and counted. With backups, the result depends
-        on who is fast.
-      aggregate: how many gradients make an update, TensorFlow's `replicas_to_aggregate`, where it is not the
-        number of workers less the backups. More than there are workers: some give several, each from
-        another batch; which ones is fixed.
-
-      balance: `"speed"`: each update has the examples of one `batch_size` for every worker that the cluster plans, and
-        each worker computes a share of them that is in proportion to its measured speed, so that all are ready at the
-        same time; they are divided anew when a worker becomes slower or faster, leaves or comes. The mean stays that of
-        all examples, but which worker computes which of them, and so the rounding, depends on the time it takes.
+      backups: how many workers' gradients each step may do without: with N workers, the first N - backups
+        make the update; later ones are dropped and counted. With backups, the result depends on which workers
+        are fast.
+      aggregate: how many gradients make an update, TensorFlow's `replicas_to_aggregate`; by default the number of
+        workers less the backups. If there are fewer workers, some give several gradients, each from another
+        batch; which ones is fixed.
+      balance: `"speed"`: each update has one `batch_size` of examples for every worker of the cluster, and each worker
+        computes a share of them in proportion to its measured speed, so that all finish at the same time; the shares
+        change when a worker becomes slower or faster, leaves or joins. The mean is still that of all examples, but
+        which worker computes which of them, and so the rounding, depends on timing.
 
     Raises:
       ValueError: negative backups, aggregate under 1, both given, an unknown balance, or balance with one of them.
@@ -77,11 +76,11 @@ class Sync(UpdateRule):
         for name, value in (("backups", self.backups), ("aggregate", self.aggregate)):
             if self.balance is not None and value:
                 raise ValueError(
-                    f"Sync: balance={self.balance!r} cannot go with {name}={value}: it has every worker ready at the "
-                    "same time, and needs the gradients of all; leave one of them out."
+                    f"Sync: balance={self.balance!r} cannot be combined with {name}={value}: it makes all workers "
+                    "finish at the same time and needs all their gradients; leave one of the two out."
                 )
         if self.aggregate is not None and self.backups:
-            raise ValueError("Sync: give backups or aggregate, not both: each says how many gradients a step takes.")
+            raise ValueError("Sync: give backups or aggregate, not both: each sets how many gradients a step takes.")
 
     @override
     def settings(self) -> Mapping[str, Setting]:
@@ -104,14 +103,14 @@ class Sync(UpdateRule):
 
 @dataclass(frozen=True, slots=True)
 class SyncState:
-    """See `RuleState`.
+    """The `RuleState` of `Sync`.
 
     Attributes:
-      planned: workers that the cluster has and that have not come yet: waited for, at the start.
-      counted: workers that are in the job and are waited for.
+      planned: workers of the cluster that have not joined yet; the first step waits for them.
+      counted: workers in the job that each step waits for.
       step: the pushes of the step under way, in the order of arrival.
-      held: those of them whose workers have no answer yet.
-      balance: how the examples of an update are divided; `None`: every worker brings what it likes.
+      held: those of them that have no answer yet.
+      balance: how the examples of an update are divided; `None`: every worker decides.
     """
 
     version: int
@@ -125,7 +124,6 @@ class SyncState:
     balance: Balance | None = None
 
     def advance(self, event: Event) -> tuple[SyncState, tuple[Instruction, ...]]:
-        """See `RuleState.advance`."""
         match event:
             case Push():
                 return self._push(event)
@@ -147,13 +145,11 @@ class SyncState:
                 return replace(self, last_version=last_version)._end_step()
 
     def waiting_for(self) -> frozenset[int]:
-        """See `RuleState.waiting_for`."""
         if not self.held:
             return frozenset()
         return frozenset(worker for worker in self._expected() if self._given(worker) < self._quota(worker))
 
     def share(self, worker: int) -> int:
-        """See `RuleState.share`."""
         return 0 if self.balance is None else self.balance.share(worker)
 
     def _push(self, push: Push) -> tuple[SyncState, tuple[Instruction, ...]]:
@@ -172,18 +168,18 @@ class SyncState:
         if reason:
             return state._without(push), (Drop(push.worker, push.sequence, reason), reply)
         if state._given(push.worker) >= state._quota(push.worker) and not state._may_give_several():
-            # It was away and is back, and its gradient from before still stands in this step.
+            # It left and came back, and its earlier gradient is still in this step.
             state = replace(state, held=(*state._held_by_others(push.worker), push))
             return state._without(push), (Drop(push.worker, push.sequence, TWICE),)
         state = replace(state, step=(*state.step, push))
         if state._given(push.worker) < state._quota(push.worker):
-            # It gives another one to the same step, from the same params. Its own answer does not wait.
+            # It must give this step another one, from the same params, so its answer does not wait.
             state, instructions = state._complete()
             return state, (*instructions, reply)
         return replace(state, held=(*state.held, push))._complete()
 
     def _end_step(self) -> tuple[SyncState, tuple[Instruction, ...]]:
-        """Gives up the step under way where no update is wanted any more, so that nobody waits for it."""
+        """Drops the step under way and ends its waits if no more updates are wanted."""
         if self.version < self.last_version or not self.step:
             return self, ()
         drops = tuple(Drop(push.worker, push.sequence, ENOUGH) for push in self.step)
@@ -191,7 +187,7 @@ class SyncState:
         return replace(self._without(*self.step), step=(), held=()), (*drops, *replies)
 
     def _complete(self) -> tuple[SyncState, tuple[Instruction, ...]]:
-        """Makes the update if its gradients are there."""
+        """Makes the update if all its gradients have arrived."""
         if not self.step or len(self.step) < self._wanted():
             return self, ()
         pushes = sorted((push.worker, push.sequence) for push in self.step)
@@ -201,7 +197,7 @@ class SyncState:
         return state, (Apply(tuple(pushes)), *replies)
 
     def _ask_more(self, before: tuple[Instruction, ...]) -> tuple[SyncState, tuple[Instruction, ...]]:
-        """Answers those who must give more to this step, now that somebody who would have given has left."""
+        """Answers the workers that must give this step more because another has left."""
         more = tuple(push for push in self.held if self._given(push.worker) < self._quota(push.worker))
         held = tuple(push for push in self.held if push not in more)
         return replace(self, held=held), (*before, *(Reply(push.worker, push.sequence, 0) for push in more))
@@ -231,7 +227,7 @@ class SyncState:
         return max(1, len(present) - self.rule.backups)
 
     def _quota(self, worker: int) -> int:
-        """How many gradients of a step this worker gives: one, or its fixed share where more are wanted."""
+        """How many gradients this worker gives to a step: one, or its fixed share if more are wanted."""
         expected = sorted(self._expected())
         if not self._may_give_several() or worker not in expected:
             return 1

@@ -1,4 +1,4 @@
-"""A worker's exchange with all ps in a step: its gradients there, the params back, whatever breaks off meanwhile."""
+"""A worker's exchange with all ps in a step: gradients out, params back, despite lost connections."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from numpy.typing import NDArray
 
 from trainband.errors import DeadlineExceeded, PeerError, RefusalCode, Refused, StreamClosed, Unreachable
 from trainband.ps.worker.cluster_view import ClusterView
-from trainband.ps.worker.heartbeats import Heartbeats
 from trainband.ps.worker.membership import PREEMPTED_WAIT_S, Membership
 from trainband.ps.worker.shard_finder import ShardFinder
 from trainband.ps.worker.shard_link import Blocks, Link
+from trainband.ps.worker.urgency import Urgency
 from trainband.runtime.logs import task_logger
 from trainband.runtime.step_recording import PushTimes
 from trainband.runtime.waiting import Waiting
-from trainband.wire import messages as m
-from trainband.wire.codec import decode_any, encode
+from trainband.wire.messages import calls as m
+from trainband.wire.messages.codec import decode_any, encode
+from trainband.wire.messages.workload import Workload
 from trainband.wire.transport import Stream
-from trainband.wire.workload import Workload
 
 AT_ONCE_BYTES = 4 << 20
-"""A push to several ps that is larger than this goes to all of them at the same time, from a thread for each: a ps that
-is slow to take its part must not keep the others from theirs. Below it, a send does not wait for anybody."""
+"""A larger push to several ps goes to all at once, with a thread for each, so that a slow ps does not delay the others.
+A smaller send never blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What came back from all ps.
+    """The answers of all ps.
 
     Attributes:
-      params: for each ps its blocks. BORROWED: the next exchange or pull overwrites them.
+      params: the blocks of each ps. BORROWED: the next exchange or pull overwrites them.
       versions: of each shard; the first is the global step.
-      staleness: of the update that the push became, the largest over the ps; 0 where it became none.
-      applied: whether every ps made an update of the push.
-      restarted: whether a ps has lost updates that this worker knew of: what was computed from them is of no use.
-      done: whether every ps has made all the updates that were asked for.
+      staleness: of the update made from the push, the largest over the ps; 0 if none was made.
+      applied: whether every ps applied the push.
+      restarted: whether a ps has lost updates known to this worker; results computed from them are useless.
+      done: whether every ps has made all requested updates.
       refusal: why a ps refused the gradient as not finite; empty if none did.
-      worker_state: where a checkpoint waits for this worker's worker state: how many of its pushes came after it.
-      share: of how many parts this worker's next step shall be, by the first ps; 0 where that is left to it.
+      worker_state: if a checkpoint waits for this worker's state, how many of its pushes came after it.
+      share: how many parts this worker's next step has, set by the first ps; 0 lets the worker decide.
     """
 
     params: tuple[Blocks, ...]
@@ -62,14 +62,9 @@ class Exchange:
 
 
 class Exchanger:
-    """Pushes and pulls, by the streams to all ps; a ps that is gone is waited for where the job recovers.
+    """Pushes and pulls over the streams to all ps; waits for a ps that is gone if the job recovers.
 
-    Args:
-      membership: of this worker.
-      links: to every shard.
-      cluster_view: what is known of every ps.
-      finder: looks for a ps that is gone.
-      heartbeats: more of which are sent while this worker waits for one.
+    One thread uses it. `pull` and `assign` first collect the answers to a push that is in flight.
     """
 
     def __init__(
@@ -78,26 +73,30 @@ class Exchanger:
         links: Sequence[Link],
         cluster_view: ClusterView,
         finder: ShardFinder,
-        heartbeats: Heartbeats,
+        urgency: Urgency,
     ) -> None:
+        self.now: Exchange
+        """This worker's newest params and what came with them; set by the first `pull`."""
         self._membership = membership
         self._timeouts = membership.timeouts
         self._links = links
         self._cluster_view = cluster_view
         self._finder = finder
-        self._heartbeats = heartbeats
+        self._urgency = urgency
+        self._in_flight = False
         self._log = task_logger(__name__, membership.task)
         self._sent_at = self._held_s = 0.0
         self._sends: dict[int, tuple[float, float, int]] = {}
-        """Of a push that is recorded, by shard: when it began to go out and had gone, and its bytes."""
+        """For a recorded push, by shard: when its send began and ended, and its bytes."""
 
     def initialise(self, link: Link, values: Sequence[NDArray[Any]], *, bootstrapping: bool = False) -> None:
-        """Chief only: sends a shard its first values; returns when the ps has them."""
+        """Chief only: sends a shard its first values; returns once the ps has them."""
         self._finder.open(link, bootstrapping=bootstrapping).send(encode(m.Initialise()), values)
         self._answer(link, "its answer to the first values")
 
     def pull(self) -> Exchange:
-        """The params of every ps as they are now."""
+        """Pulls the current params of every ps."""
+        self.drain()
         header = encode(m.Pull())
         for link in self._links:
             self._send_one(link, header, ())
@@ -113,7 +112,15 @@ class Exchanger:
         finite: bool,
         workload: Workload | None = None,
     ) -> None:
-        """Numbers the push and sends it, to all ps at once where it is large."""
+        """Numbers a push and sends each ps its gradient blocks, in parallel if they are large.
+
+        Args:
+          gradients: each ps's blocks, computed from params of `versions`.
+          loss: of the batch, for the display.
+          examples: in the batch.
+          finite: whether every element of the whole gradient is finite.
+          workload: the cost of computing it, if the rule divides the examples of an update.
+        """
         membership = self._membership
         begin = membership.runtime.clock()
         membership.sequence, membership.paused = membership.sequence + 1, False
@@ -121,7 +128,9 @@ class Exchanger:
         self._sends.clear()
         shares = list(zip(self._links, gradients, versions, strict=True))
         headers = [
-            encode(m.Push(membership.sequence, v, examples, loss, finite, membership.fit, workload, recorded))
+            encode(
+                m.Push(membership.sequence, v, examples, loss, finite, membership.training.number, workload, recorded)
+            )
             for v in versions
         ]
         if len(shares) == 1 or sum(block.nbytes for blocks in gradients for block in blocks) < AT_ONCE_BYTES:
@@ -135,14 +144,20 @@ class Exchanger:
             membership.runtime.run_all(sends, "trainband-send")
         self._sent_at = membership.runtime.clock()
         membership.times.note("send", begin, self._sent_at)
+        self._in_flight = True
 
     def assign(
         self, blocks: Sequence[Sequence[NDArray[Any]]], slices: Sequence[tuple[Sequence[int], Sequence[int]]]
     ) -> Exchange:
-        """Gives every ps the values for its slices, and returns the params as they are then.
+        """Sets variables outside the updates, at once, whatever the rule. Returns the params afterwards.
 
-        Where a ps is lost meanwhile, what was to be added may be lost with it; it is never added twice.
+        If a ps is lost meanwhile, an addition may be lost with it; it is never made twice.
+
+        Args:
+          blocks: of each ps, in the layout of its params.
+          slices: for each ps, the slices that get these values, and those that these are added to.
         """
+        self.drain()
         for link, values, (replaced, added) in zip(self._links, blocks, slices, strict=True):
             if not replaced and not added:
                 self._send_one(link, encode(m.Pull()), ())
@@ -166,19 +181,37 @@ class Exchanger:
         try:
             self._stream(link).send(header, blocks)
         except StreamClosed as exc:
-            link.broken = exc  # `_receive` sees to it, when the others have got theirs
+            link.broken = exc  # `_receive` handles it once the others have theirs
+
+    def push(
+        self,
+        gradients: Sequence[Sequence[NDArray[Any]]],
+        versions: Sequence[int],
+        *,
+        loss: float,
+        examples: int,
+        finite: bool,
+    ) -> Exchange:
+        """Calls `send`, then `collect`."""
+        self.send(gradients, versions, loss=loss, examples=examples, finite=finite)
+        return self.collect()
+
+    def drain(self) -> Exchange | None:
+        """Collects the answers to a push in flight; `None` without one."""
+        return self.collect() if self._in_flight else None
 
     def collect(self) -> Exchange:
-        """Waits for all answers to the push that was sent last."""
+        """Waits for all answers to the last push."""
+        self._in_flight = False
         begin = self._membership.runtime.clock()
         exchange = self._collect("the answer to a push")
         self._note_times(begin)
         return exchange
 
     def _note_times(self, begin: float) -> None:
-        """Notes what the wait for all answers, since `begin`, was for.
+        """Attributes the wait for all answers, since `begin`, to ps and network.
 
-        The push that was held longest is what the worker waited for; with overlap, a part of that was no wait.
+        The worker waited for the push held longest; with overlap, some of that time was hidden.
         """
         times, now = self._membership.times, self._membership.runtime.clock()
         waited_s = now - begin
@@ -190,7 +223,7 @@ class Exchanger:
             times.recorder.span("wait", begin, now)
 
     def _note_push(self, link: Link, answer: m.Params, blocks: Blocks) -> None:
-        """Notes the moments of a push that was recorded."""
+        """Notes the moments of a recorded push."""
         begin, sent, nbytes = self._sends.pop(link.index)
         recorder = self._membership.times.recorder
         if recorder is not None:
@@ -213,7 +246,7 @@ class Exchanger:
                 self._note_push(link, answer, blocks)
             self._held_s = max(self._held_s, answer.held_s)
             restarted = restarted or link.lineage != lineage
-            # All ps divide alike, unless they hear of a worker's going at different steps: the word of one counts.
+            # All ps divide alike unless they see a worker leave at different steps: only the first one's counts.
             share = share if params else answer.share
             params.append(blocks)
             versions.append(answer.version)
@@ -224,12 +257,13 @@ class Exchanger:
                 refusal = answer.detail
             if answer.worker_state:
                 worker_state = self._membership.sequence - answer.worker_state
-        return Exchange(
+        self.now = Exchange(
             tuple(params), tuple(versions), staleness, applied, restarted, done, refusal, worker_state, share
         )
+        return self.now
 
     def _receive(self, link: Link, what: str) -> tuple[m.Params, Blocks]:
-        """The answer to the last request. Where the job has checkpoints, a ps that has gone is waited for."""
+        """Returns the answer to the last request. Waits for a ps that has gone if the job recovers."""
         died = False
         while True:
             try:
@@ -241,10 +275,10 @@ class Exchanger:
                 moved = isinstance(exc, _Moved)
                 self._log.info("%s %s: %s", "another ps holds the shard of" if moved else "lost", link, exc)
                 if not moved:
-                    self._membership.say(f"lost {link} ({exc}) {self._membership.task} goes on when it is back")
-            self._heartbeats.set_urgent(True)
+                    self._membership.say(f"lost {link} ({exc}); {self._membership.task} resumes when it returns")
+            self._urgency.set(True)
             died = self._is_back(link, moved=moved) or died
-            self._heartbeats.set_urgent(False)
+            self._urgency.set(False)
 
     def _answer(self, link: Link, what: str) -> tuple[m.Params, Blocks]:
         if link.broken is not None:
@@ -252,20 +286,20 @@ class Exchanger:
         stream = self._stream(link)
         frame = stream.receive(self._timeouts.heartbeat_s)
         if frame is None:
-            self._heartbeats.set_urgent(self._membership.standbys > 0)
+            self._urgency.set(self._membership.standbys > 0)
             waiting = self._membership.waiting(self._timeouts.stall_s)
             advice = "check that it is not overloaded or stopped, or raise Timeouts.stall_s"
             while frame is None:
                 if self._cluster_view.is_superseded(link):
                     raise StreamClosed(f"another ps holds shard {link.index} now.")
-                whom = self._whom(link, what, waiting)
+                awaited = self._awaited(link, what, waiting)
                 if self._cluster_view.silent_s(link.ps) > PREEMPTED_WAIT_S:
-                    self._membership.check(waiting, whom, advice)
+                    self._membership.check(waiting, awaited, advice)
                 else:
-                    waiting.check(whom, advice)
+                    waiting.check(awaited, advice)
                 frame = stream.receive(self._timeouts.heartbeat_s)
             self._membership.blocked_by = ()
-            self._heartbeats.set_urgent(False)
+            self._urgency.set(False)
         link.suspected_at, link.cut = None, False
         answer: m.Downward = decode_any(frame.header, m.Downward, str(link))
         if isinstance(answer, m.Failure):
@@ -276,12 +310,12 @@ class Exchanger:
         return answer, link.blocks(self._membership.plan, frame.body)
 
     def _is_back(self, link: Link, *, moved: bool) -> bool:
-        """Waits for a ps that is gone, and sends the last request again; returns whether it had died meanwhile.
+        """Waits for a ps that is gone and resends the last request; returns whether the ps had died.
 
-        A ps that still lives knows a push that it has dealt with by its number. One that has died has the values of
-        the last checkpoint and could not place the push: it is asked for its params, and the push is lost there.
+        A live ps recognises by its number a push that it has handled. One that died has the values of the last
+        checkpoint and cannot place the push: it is asked for its params, and the push is lost there.
 
-        `moved`: the ps has said that another one holds the shard.
+        `moved`: the ps reported that another one holds the shard.
         """
         self._membership.blocked_by = ()
         before = link.ps
@@ -304,11 +338,11 @@ class Exchanger:
             self._membership.say(f"{link} {news}" + (", with the values of the last checkpoint" if died else ""))
         return died
 
-    def _whom(self, link: Link, what: str, waiting: Waiting) -> str:
-        """For whom this worker waits: the ps, or other workers for whom the ps waits; those may take their time."""
-        if len(link.places) > 1 and self._heartbeats.is_silent(link):
+    def _awaited(self, link: Link, what: str, waiting: Waiting) -> str:
+        """Returns what this worker waits for: the ps, or workers that the ps waits for; these may take long."""
+        if len(link.places) > 1 and self._urgency.is_silent(link):
             self._membership.blocked_by = ()
-            return f"{link} to send {what}"  # to ask it would only keep this worker from going on with its successor
+            return f"{link} to send {what}"  # asking it would only delay this worker's move to its successor
         try:
             state = link.call("state", None, m.JobState, self._timeouts.heartbeat_s)
         except PeerError:
@@ -333,11 +367,9 @@ class Exchanger:
 
 
 class _Moved(StreamClosed):
-    """The ps has said that another one holds the shard."""
+    """The ps says that another one holds the shard."""
 
 
 def _lost(link: Link, exc: StreamClosed) -> StreamClosed:
-    """The error for a stream that has ended: which task that was, and what to do."""
-    return StreamClosed(
-        f"{link.name} is not there any more: {exc} See what {link.name} printed last, and start the job again."
-    )
+    """Returns the error for a stream that ended: which task, and what to do."""
+    return StreamClosed(f"{link.name} has gone: {exc} Check the last lines of its log and restart the job.")

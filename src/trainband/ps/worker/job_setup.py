@@ -1,68 +1,52 @@
-"""JobSetup: how the chief gives a job that begins its model and its first values."""
+"""JobSetup: how the chief sets up a new job's model and first values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from trainband.checkpoint import Checkpoint
 from trainband.errors import CheckpointError, DeadlineExceeded, RefusalCode, Refused, StreamClosed
-from trainband.ps.worker.bootstrapper import Bootstrapper
-from trainband.ps.worker.checkpointing import ANY, ME, Overtaken
+from trainband.job.checkpoints import Overtaken
 from trainband.ps.worker.cluster_view import ClusterView
 from trainband.ps.worker.exchange import Exchanger
 from trainband.ps.worker.membership import Membership
 from trainband.ps.worker.reviver import Reviver
+from trainband.ps.worker.shard_definer import ShardDefiner
 from trainband.ps.worker.shard_finder import ShardFinder
-from trainband.ps.worker.shard_link import Link
+from trainband.ps.worker.shard_link import ANY, ME, Link
 from trainband.runtime.waiting import Waiting
-from trainband.wire import messages as m
+from trainband.wire.messages import calls as m
 
 
+@dataclass(eq=False)
 class JobSetup:
-    """The chief's; every worker has one, for any may become the chief.
+    """Setup by the chief. Every worker has one: any may become chief."""
 
-    Args:
-      membership: of this worker.
-      links: to every shard.
-      cluster_view: what is known of every ps.
-      finder: joins the ps.
-      exchanger: sends the first values.
-      reviver: brings back what a job under way has lost.
-    """
+    _membership: Membership
+    _links: Sequence[Link]
+    _cluster_view: ClusterView
+    _finder: ShardFinder
+    _exchanger: Exchanger
+    _reviver: Reviver
+    restored: Checkpoint | None = field(default=None, init=False)
+    """The checkpoint that the chief restored."""
 
-    def __init__(
-        self,
-        membership: Membership,
-        links: Sequence[Link],
-        cluster_view: ClusterView,
-        finder: ShardFinder,
-        exchanger: Exchanger,
-        reviver: Reviver,
-    ) -> None:
-        self.restored: Checkpoint | None = None
-        """What the job has begun from, as far as the chief knows."""
-        self._membership = membership
-        self._links = links
-        self._cluster_view = cluster_view
-        self._finder = finder
-        self._exchanger = exchanger
-        self._reviver = reviver
-
-    def try_once(self, bootstrapper: Bootstrapper, waiting: Waiting) -> None:
-        """Sets the job up; where another chief was faster, or a ps knows of another, what is left is seen again."""
+    def try_once(self, definer: ShardDefiner, waiting: Waiting) -> None:
+        """Sets the job up; if another chief was faster, or a ps knows another, returns for the caller to retry."""
         membership = self._membership
         job = membership.job
         try:
-            self._set_up(bootstrapper)
+            self._set_up(definer)
         except Refused as exc:
-            membership.job = job  # not one that this worker has made up
+            membership.job = job  # not one this worker made up
             if not isinstance(exc, Overtaken) and exc.code is not RefusalCode.NOT_CHIEF:
                 raise
-            waiting.check(f"all ps to know who is the chief ({exc})", "check that they reach every worker")
+            waiting.check(f"all ps to agree on the chief ({exc})", "check that they reach every worker")
             membership.pause()
 
     def await_standbys(self) -> None:
-        """So that nothing of the training can be lost with one ps."""
+        """Waits for standbys, so that one ps can be lost safely."""
         membership, timeouts = self._membership, self._membership.timeouts
         for link in self._links if membership.standbys else ():
             waiting = membership.waiting(timeouts.stall_s)
@@ -70,7 +54,7 @@ class JobSetup:
             while not self._finder.find(link, lambda joined, _: joined.initialised, f"{link} to come back").protected:
                 if self._cluster_view.silent_s(other) > timeouts.lease_s:
                     membership.say(f"WARNING: shard {link.index} has no standby yet: ps:{other} does not answer")
-                    break  # the job goes on without it until it is there
+                    break  # the job runs without it until it is there
                 try:
                     waiting.check(f"ps:{other} to become the standby of shard {link.index}", "")
                 except DeadlineExceeded:
@@ -79,14 +63,14 @@ class JobSetup:
                     break
                 membership.pause()
 
-    def _set_up(self, bootstrapper: Bootstrapper) -> None:
+    def _set_up(self, definer: ShardDefiner) -> None:
         membership = self._membership
         new = []
         for link in self._links:
             joined = self._finder.find(
                 link,
                 until=lambda joined, nobody: joined.initialised or nobody,
-                whom=f"a ps that has the values of shard {link.index}",
+                awaited=f"a ps with the values of shard {link.index}",
             )
             if not joined.initialised:
                 new.append(link)
@@ -102,32 +86,32 @@ class JobSetup:
         if begun is not None and begun.fit > 0:
             for link in new:
                 begin = m.Begin(ANY, ME, begun.fit, begun.last_version, begun.trainings)
-                self._reviver.bring_back(link, bootstrapper, begin)
+                self._reviver.bring_back(link, definer, begin)
             return
         for link in new:
-            if bootstrapper.define(link, membership.job).job != membership.job:
-                raise Overtaken(f"{link} has got the values of another job meanwhile")
-        if bootstrapper.source is not None:
-            # Where some have values already, a chief has died between them.
+            if definer.define(link, membership.job).job != membership.job:
+                raise Overtaken(f"{link} meanwhile got the values of another job")
+        if definer.source is not None:
+            # If some already have values, a chief died midway.
             at = max((state.version for state in others), default=None)
-            self.restored = bootstrapper.restore(new, at)
+            self.restored = definer.restore(new, at)
             if self.restored is None and at:
                 names = ", ".join(link.name for link in new)
                 raise CheckpointError(
-                    f"{names} has no values, while other ps are at step {at:,}, of which there is no checkpoint; "
-                    "end every task of the job and start it again: it resumes from its newest checkpoint."
+                    f"{names} has no values, other ps are at step {at:,}, and that step has no checkpoint; "
+                    "end every task and restart the job: it resumes from its newest checkpoint."
                 )
         if self.restored is not None:
             return
-        values = bootstrapper.first_values()
+        values = definer.first_values()
         for link in new:
             try:
                 self._exchanger.initialise(link, values[link.index])
-            except StreamClosed as exc:  # whether it has them must be seen
+            except StreamClosed as exc:  # it may or may not have them
                 link.reconnect()
-                raise Overtaken(f"the first values may not have come to {link}: {exc}") from exc
+                raise Overtaken(f"the first values may not have reached {link}: {exc}") from exc
 
     def _states_of_the_others(self, new: Sequence[Link]) -> list[m.JobState]:
-        """Of the ps that have values."""
+        """Asks the ps with values."""
         call_s = self._membership.timeouts.call_s
         return [link.call("state", None, m.JobState, call_s) for link in self._links if link not in new]

@@ -1,38 +1,49 @@
-"""Membership: what a worker is in a job, and how far it has come there."""
+"""Membership: a worker's identity and progress in a job."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trainband.cluster import Cluster
+from trainband.cluster.identity import Identity
 from trainband.errors import DeadlineExceeded
-from trainband.ps.description import Plan
-from trainband.ps.worker.bootstrapper import Bootstrapper
+from trainband.ps.worker.plan import Plan
 from trainband.ps.worker.resources import WorkerResources
+from trainband.ps.worker.shard_definer import ShardDefiner
 from trainband.runtime import Runtime
 from trainband.runtime.step_times import StepTimes
 from trainband.runtime.waiting import Say, Waiting
-from trainband.version import VERSION
-from trainband.wire import messages as m
+from trainband.version import build
+from trainband.wire.messages import calls as m
 from trainband.wire.transport import Timeouts, Transport
 
 POLL_S = 0.05
-"""Between two questions to a ps that is not ready yet."""
+"""Seconds between polls of a ps that is not ready yet."""
 
 PREEMPTED_WAIT_S = 5.0
-"""How long a worker that is asked to leave waits for a ps that is away."""
+"""Seconds that a worker asked to leave waits for an absent ps."""
+
+
+@dataclass(slots=True)
+class Training:
+    """The current training, as far as this worker knows.
+
+    Attributes:
+      number: its number in the job, from 1; 0 before the first.
+      last_version: its last version.
+      starts: where each training of the job began.
+    """
+
+    number: int = 0
+    last_version: int = m.UNLIMITED
+    starts: tuple[int, ...] = ()
 
 
 class Membership:
-    """One worker's place in a job, which all parts of its client share.
+    """One worker's place in a job, shared by all parts of its client.
 
     Args:
-      cluster: the tasks, and which of them this worker is.
-      plan: of the job.
-      transport: how bytes travel.
-      timeouts: how long to wait for what.
-      say: tells the user.
-      runtime: this task's.
-      incarnation: random, one for each life of the process.
-      resources: what this worker uses.
+      cluster: the tasks, of which this worker is one.
     """
 
     def __init__(
@@ -43,53 +54,62 @@ class Membership:
         timeouts: Timeouts,
         say: Say,
         runtime: Runtime,
-        incarnation: str,
         resources: WorkerResources,
     ) -> None:
-        self.task = str(cluster.task)
+        self.identity = Identity(str(cluster.task), runtime.token())
         self.plan = plan
-        self.transport = transport
+        self.transport = transport.speaking_as(self.identity)
         self.timeouts = timeouts
         self.say = say
         self.runtime = runtime
-        self.incarnation = incarnation
         self.resources = resources
-        self.standbys = plan.description.standbys
-        """How many each shard has."""
-        self.bootstrapper: Bootstrapper | None = None
-        """With which this worker gives shards their values while it is the chief; made when it joins."""
+        self.definer: ShardDefiner | None = None
+        """Gives shards their values while this worker is the chief; created on joining."""
         self.job = ""
-        """Which job this is: random, the same for all its tasks."""
+        """Random identifier of the job, the same for all tasks."""
         self.joined = False
-        """Whether this worker has been in the job: from then on, a ps that is gone may come back."""
+        """Whether this worker has been in the job: from then on, a ps that is gone may return."""
         self.left = False
+        self.numbers: dict[int, int] = {}
+        """This worker's number at each ps it has joined."""
         self.paused = False
         """Whether this worker's data is used up."""
         self.first_batch = ""
-        """A digest of the first batch that this worker has trained on; empty before."""
+        """A digest of this worker's first training batch, which ps:0 compares with the others'; empty before it."""
         self.times = StepTimes()
-        """What this worker's steps have spent their time on."""
+        """Where this worker's steps have spent their time."""
         self._has_given_up = False
         self.request = ""
-        """The request to end that this worker has had (see `trainband.runtime.signals`); empty without one."""
+        """The request to end this worker (see `trainband.runtime.signals`); empty without one. After it, the worker
+        waits only `PREEMPTED_WAIT_S` for an absent ps. May be set by a signal handler."""
         self.blocked_by: tuple[str, ...] = ()
-        """The workers that this one waits for."""
+        """The workers this one waits for."""
         self.sequence = 0
         """The number of this worker's last push."""
-        self.fit = 0
-        """The number of the training that is under way."""
-        self.last_version = m.UNLIMITED
-        """At which that training ends."""
-        self.trainings: tuple[int, ...] = ()
-        """Where each training of the job that is under way began."""
+        self.training = Training()
+
+    @property
+    def task(self) -> str:
+        """The name of this worker."""
+        return self.identity.name
+
+    @property
+    def incarnation(self) -> str:
+        """Random, new for each process."""
+        return self.identity.incarnation
+
+    @property
+    def standbys(self) -> int:
+        """Standbys of each shard."""
+        return self.plan.description.standbys
 
     @property
     def recovers(self) -> bool:
-        """Whether a ps that is gone is waited for."""
-        return self.standbys > 0 or (self.bootstrapper is not None and self.bootstrapper.source is not None)
+        """Whether to wait for a ps that is gone."""
+        return self.standbys > 0 or (self.definer is not None and self.definer.source is not None)
 
     def application(self) -> m.Join:
-        """With which this worker joins a ps."""
+        """Returns the join message."""
         runtime, plan = self.runtime, self.plan.description
         return m.Join(
             self.task,
@@ -99,20 +119,20 @@ class Membership:
             plan,
             self.job,
             self.paused,
-            VERSION,
+            build(),
             self.resources.device,
         )
 
     def waiting(self, most_s: float) -> Waiting:
-        """A wait that begins now."""
+        """Starts a wait."""
         return Waiting(most_s, self.say, self.runtime.clock)
 
-    def check(self, waiting: Waiting, whom: str, advice: str) -> None:
-        """As `Waiting.check`, of a ps that is away."""
+    def check(self, waiting: Waiting, awaited: str, advice: str) -> None:
+        """As `Waiting.check`, for an absent ps."""
         if self.request and (self._has_given_up or waiting.waited_s > PREEMPTED_WAIT_S):
-            self._has_given_up = True  # what else is asked of it on leaving shall not take as long again
-            raise DeadlineExceeded(f"waited {waiting.waited_s:.1f} s for {whom}.")
-        waiting.check(whom, advice)
+            self._has_given_up = True  # later calls while leaving must not wait as long again
+            raise DeadlineExceeded(f"waited {waiting.waited_s:.1f} s for {awaited}.")
+        waiting.check(awaited, advice)
 
     def pause(self) -> None:
         """Sleeps between two questions to a ps that is not ready yet."""

@@ -1,4 +1,4 @@
-"""WorkerResources: what a worker computes on and how much memory it uses, as its heartbeats tell it."""
+"""WorkerResources: a worker's device and memory use, as reported in its heartbeats."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from trainband.runtime import Runtime
 from trainband.runtime.formatting import printable
-from trainband.wire import messages as m
 from trainband.wire.limits import LIMITS
+from trainband.wire.messages import calls as m
 
 EACH_S = 1.0
-"""Memory is looked at this often at most, however many ps are told of it."""
+"""Minimum seconds between memory readings, however many ps get them."""
 
 
 def _unknown() -> tuple[int, int]:
@@ -18,25 +18,24 @@ def _unknown() -> tuple[int, int]:
 
 
 class WorkerResources:
-    """What one worker uses. The threads of its heartbeats ask; the thread that trains does nothing for it.
+    """Resources of one worker. The heartbeat threads read them; the training thread does nothing.
 
     Args:
-      runtime: this task's.
-      device: what it computes on; empty where that is not known.
-      device_memory: bytes in use on its devices, and how many they have; 0 where they don't say.
+      device: what it computes on; empty if unknown.
+      device_memory: bytes in use on its devices, and their capacity; 0 if unknown.
     """
 
     def __init__(
         self, runtime: Runtime, device: str = "", device_memory: Callable[[], tuple[int, int]] = _unknown
     ) -> None:
         self.device = printable(device, LIMITS.host_length // 6)
-        """What it computes on, for the record that it joins with: escaping a character makes six of it at most."""
+        """Its device, for the join message: escaping makes at most six characters of one."""
         self._runtime = runtime
         self._device_memory = device_memory
         self._seen = float("-inf"), m.NO_MEMORY
 
     def memory(self) -> m.Memory:
-        """What is in use, as of the last second."""
+        """Returns usage as of the last second."""
         now = self._runtime.clock()
         if now - self._seen[0] >= EACH_S:
             used, limit = self._device_memory()

@@ -1,36 +1,37 @@
-"""A worker's link to one shard: whichever ps holds it, and the stream to that one."""
+"""A worker's link to one shard: the ps that holds it and its stream."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from trainband.errors import ProtocolError, StreamClosed
-from trainband.ps.description import Plan
-from trainband.ps.worker.checkpointing import Record
+from trainband.ps.worker.plan import Plan
 from trainband.runtime import SYSTEM, Runtime
-from trainband.wire.codec import decode, encode
+from trainband.wire.messages.codec import decode, encode
 from trainband.wire.transport import Bytes, Connection, Stream, Timeouts, Transport
 
 Blocks = tuple[NDArray[Any], ...]
+Record = TypeVar("Record")
+
+ANY = -1
+"""In a record's field `worker`: filled in later, because each ps has its own numbers."""
+
+ME = ""
+"""In a record's field `incarnation`: filled in later."""
 
 Place = tuple[int, str]
 """A ps: its number and its address."""
 
 
 class Link:
-    """The way to one shard.
+    """A link to one shard.
 
     Args:
-      shard: its number.
       places: the ps that may hold it, its own first.
-      incarnation: of this worker.
-      transport: how bytes travel.
-      timeouts: how long to wait for what.
-      runtime: this task's.
     """
 
     def __init__(
@@ -45,21 +46,21 @@ class Link:
         self.index = shard
         self.places = tuple(places)
         self.at = 0
-        """Which of them this worker speaks with."""
+        """Which of `places` this worker uses."""
         self.lineage = ""
-        """Of the shard's values: where it has another, those that this worker knew are lost."""
+        """Of the shard's values: if it changes, those this worker knew are lost."""
         self.term = 0
-        """In which the ps holds the shard, as it said on joining."""
+        """In which the ps holds the shard, as reported at the join."""
         self.request: tuple[bytes, Sequence[NDArray[Any]]] = (b"", ())
-        """What was sent last on the stream, to be sent again if that breaks off."""
+        """The last request on the stream, to be resent if the stream ends."""
         self.broken: StreamClosed | None = None
-        """Why what was sent last cannot have arrived."""
+        """Why the last request cannot have arrived."""
         self.suspected_at: float | None = None
-        """When the ps answered heartbeats again after the network, or it, was away, if no frame has come since."""
+        """When the ps answered heartbeats again after an outage, if no frame has come since."""
         self.cut = False
-        """Whether a stream was ended because nothing came, since a frame came on one or the ps was away."""
+        """Whether a stream was cut for silence since the last frame or outage."""
         self.recovering = runtime.recursive_lock()
-        """Held by the thread that looks for the ps."""
+        """Held by the thread looking for the ps."""
         self._incarnation = incarnation
         self._transport = transport
         self._timeouts = timeouts
@@ -74,7 +75,7 @@ class Link:
 
     @property
     def ps(self) -> int:
-        """The number of the ps that this worker speaks with."""
+        """The number of the ps that this worker uses."""
         return self.places[self.at][0]
 
     @property
@@ -88,7 +89,7 @@ class Link:
         return self.places[self.at][1]
 
     def call(self, action: str, record: Struct | None, kind: type[Record], timeout_s: float) -> Record:
-        """One control request about this shard; a record's fields `worker` and `incarnation` are filled in."""
+        """Makes a control request about this shard; fills in the record's `worker` and `incarnation`."""
         if record is not None and hasattr(record, "worker"):
             record = structs.replace(record, worker=self.worker)
         if record is not None and hasattr(record, "incarnation"):
@@ -99,16 +100,16 @@ class Link:
         return decode(self.connection.call(action, body, timeout_s=timeout_s), kind, str(self))
 
     def ask(self, action: str, record: Struct, kind: type[Record]) -> Record:
-        """As `call`, with the usual patience."""
+        """As `call`, with `Timeouts.call_s`."""
         return self.call(action, record, kind, self._timeouts.call_s)
 
     def reconnect(self) -> None:
-        """Begins afresh: an old connection may wait long before it looks whether the ps is back."""
+        """Opens a new connection: an old one may wait long before it tries the ps again."""
         old, self.connection, self.stream, self.broken = self.connection, self._connect(), None, None
         old.close()
 
     def move(self) -> None:
-        """Turns to the other ps that may hold the shard."""
+        """Moves to the other ps that may hold the shard."""
         self.at = (self.at + 1) % len(self.places)
         self.reconnect()
 
@@ -122,10 +123,10 @@ class Link:
         return self._transport.connect(self.address, self._timeouts)
 
     def blocks(self, plan: Plan, body: tuple[Bytes, ...]) -> Blocks:
-        """The body as this shard's blocks; the same views again while the transport reuses its memory."""
+        """Returns the body as this shard's blocks; the same views while the transport reuses its memory."""
         if body is not self._last_body:
             blocks = plan.layout.shards[self.index].from_wire(body)
             if blocks is None:
-                raise ProtocolError(f"{self} sent params of another size than the model's.")
+                raise ProtocolError(f"{self} sent params whose size is not the model's.")
             self._last_body, self._last_blocks = body, blocks
         return self._last_blocks

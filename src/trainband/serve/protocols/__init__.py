@@ -1,1 +1,1 @@
-"""The protocols that requests are read and answered in, one a file."""
+"""The protocols of requests and responses, one per file."""

@@ -1,4 +1,4 @@
-"""Protocol: the seam behind which each way to ask for a prediction is read and answered."""
+"""Protocol: the seam for reading and answering prediction requests."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from trainband.errors import DataError
 from trainband.serve.model import LoadedVersion
 
 JSON = "application/json"
+MOST_DIGITS = 18
+"""Digits of a byte count in a header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,25 +28,25 @@ class Response:
 
     @classmethod
     def of(cls, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-        """A value as JSON."""
+        """Encodes a value as JSON."""
         return cls(msgspec.json.encode(value), status, headers=headers or {})
 
 
 Write = Callable[[Mapping[str, NDArray[Any]], LoadedVersion], Response]
-"""Outputs and the version that gave them -> the response."""
+"""Maps outputs and their version to the response."""
 
 
 class InferenceProtocol(Protocol):
     """One protocol for one model."""
 
     name: str
-    """In metrics."""
+    """Name in metrics."""
 
     def read(self, body: bytes, headers: Mapping[bytes, bytes]) -> tuple[dict[str, NDArray[Any]], Write]:
-        """A request's inputs, and how it is answered.
+        """Reads a request; returns its inputs, and a function that writes the response.
 
         Args:
-          body: what came.
+          body: as received.
           headers: by name, in lower case.
 
         Raises:
@@ -52,18 +54,18 @@ class InferenceProtocol(Protocol):
         """
 
     def metadata(self, version: LoadedVersion) -> Any:
-        """What the model takes and gives, as a value for JSON."""
+        """Returns the model's signature, as a value for JSON."""
 
 
 def number(headers: Mapping[bytes, bytes], name: bytes) -> int | None:
-    """A header that is a count of bytes; `None` where it is not given.
+    """Parses a header that is a count of bytes; `None` without it.
 
     Raises:
-      DataError: it is something else.
+      DataError: it is not a count.
     """
     text = headers.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit()):
-        raise DataError(f"{name.decode()} is {text.decode('latin-1')!r}, which is no number of bytes.")
+    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+        raise DataError(f"{name.decode()} is {text[:40].decode('latin-1')!r}, which is not a number of bytes.")
     return int(text)

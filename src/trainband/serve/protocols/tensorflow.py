@@ -5,7 +5,7 @@ Source: https://www.tensorflow.org/tfx/serving/api_rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -18,13 +18,14 @@ from trainband.model.signature import TensorSpec
 from trainband.serve.model import LoadedVersion, ServedModel
 from trainband.serve.protocols.base import Response, Write
 from trainband.serve.tensors import (
+    WINDOW,
     JsonReader,
     TensorReader,
-    as_lists,
     element_type,
+    json_of,
+    json_of_rows,
     nested_type,
     read_body,
-    write_json,
 )
 
 T = TypeVar("T")
@@ -60,16 +61,16 @@ class _SlowBody(msgspec.Struct, Generic[T]):
 
 
 def status(version: LoadedVersion) -> dict[str, Any]:
-    """Of the model."""
+    """Returns the status of the model."""
     ok = {"error_code": "OK", "error_message": ""}
     return {"model_version_status": [{"version": str(version.number), "state": "AVAILABLE", "status": ok}]}
 
 
 class TensorFlowServing:
-    """See the module.
+    """Reads and answers requests of the interface for one model.
 
     Args:
-      model: that is served.
+      model: to serve.
     """
 
     name = "tensorflow"
@@ -82,8 +83,10 @@ class TensorFlowServing:
         self._decoder = msgspec.json.Decoder(_Body)
         named = [(spec.name, nested_type(element_type(spec), max(0, len(spec.shape) - 1))) for spec in specs]
         self._rows = JsonReader(list[msgspec.defstruct("Instance", named, forbid_unknown_fields=True)])  # type: ignore[misc]
+        raws = msgspec.defstruct("Fields", [(spec.name, msgspec.Raw) for spec in specs], forbid_unknown_fields=True)
+        self._raw_rows = JsonReader(list[raws])  # type: ignore[valid-type]
         self._whole: msgspec.json.Decoder[Any] | None = None
-        """Of a body that is nothing but rows of a single input: reads it in one go."""
+        """Reads a body of only the rows of a single input, in one go."""
         if self._alone is not None:
             rows = nested_type(element_type(specs[0]), len(specs[0].shape))
             whole = msgspec.defstruct("Rows", [("instances", rows)], forbid_unknown_fields=True)
@@ -92,7 +95,6 @@ class TensorFlowServing:
         self._single = len(model.signature.outputs) == 1
 
     def metadata(self, version: LoadedVersion) -> dict[str, Any]:
-        """See `InferenceProtocol`."""
         signature = self._model.signature
         return {
             "model_spec": {"name": self._model.name, "signature_name": "", "version": str(version.number)},
@@ -110,11 +112,13 @@ class TensorFlowServing:
         }
 
     def read(self, body: bytes, headers: Mapping[bytes, bytes]) -> tuple[dict[str, NDArray[Any]], Write]:  # noqa: ARG002
-        """See `InferenceProtocol`."""
-        if self._whole is not None:
+        if self._whole is not None and len(body) <= WINDOW:
             assert self._alone is not None
-            with suppress(msgspec.MsgspecError):  # it is something else, or not right: what, is found below
-                array = self._readers[self._alone].array(self._whole.decode(body).instances)
+            whole = None
+            with suppress(msgspec.MsgspecError, ValueError, RecursionError):  # other bodies are handled below
+                whole = self._whole.decode(body)
+            if whole is not None and body.count(b'"') == 2:  # no key twice
+                array = self._readers[self._alone].array(whole.instances)
                 if array.ndim:
                     return {self._alone: array}, self._writes_rows(len(array))
         request = read_body(body, self._decoder, _SlowBody[Any])
@@ -129,21 +133,31 @@ class TensorFlowServing:
         return self._read_columns(columns), self._columns_response
 
     def _read_rows(self, rows: Any) -> tuple[dict[str, NDArray[Any]], int]:
-        """(the inputs, the number of rows)."""
+        """Returns the inputs and the number of rows."""
         if self._alone is not None and not _holds_objects(rows):
             array = self._readers[self._alone].nested(rows)
             if not array.ndim:
-                raise DataError("instances is no list of rows.")
+                raise DataError("instances must be a list of rows.")
             return {self._alone: array}, len(array)
+        is_long = isinstance(rows, msgspec.Raw) and len(rows) > WINDOW
         try:
-            read = self._rows.read(rows)
-        except msgspec.MsgspecError as exc:
+            read = (self._raw_rows if is_long else self._rows).read(rows)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
             raise DataError(
-                f"the instances cannot be read: {exc}; each is an object of one row of each of "
+                f"cannot read the instances: {exc}; each must be an object with one row of each of "
                 f"{self._model.signature.expected()}."
             ) from exc
+        if is_long:
+            return {name: self._stacked(name, read) for name in self._readers}, len(read)
         inputs = {name: reader.array([getattr(row, name) for row in read]) for name, reader in self._readers.items()}
         return inputs, len(read)
+
+    def _stacked(self, name: str, rows: Sequence[Any]) -> NDArray[Any]:
+        reader = self._readers[name]
+        parts = [reader.nested(getattr(row, name), is_row=True) for row in rows]
+        if len({part.shape for part in parts}) != 1:
+            raise DataError(f"the instances differ in the shape of {name!r}; expected {reader.spec}.")
+        return np.stack(parts)
 
     def _read_columns(self, columns: Any) -> dict[str, NDArray[Any]]:
         named: Mapping[str, Any]
@@ -161,30 +175,26 @@ class TensorFlowServing:
         return inputs
 
     def _writes_rows(self, count: int) -> Write:
-        return lambda outputs, version: self._rows_response(outputs, count)  # noqa: ARG005 - rows tell no version
+        return lambda outputs, version: self._rows_response(outputs, count)  # noqa: ARG005 - rows do not name the version
 
     def _rows_response(self, outputs: Mapping[str, NDArray[Any]], count: int) -> Response:
         for name, array in outputs.items():
             if array.shape[:1] != (count,):
                 raise DataError(
-                    f"the output {name!r} has no row for each instance ({list(array.shape)}); ask with inputs in "
-                    "place of instances."
+                    f"the output {name!r} has no row for each instance ({list(array.shape)}); use inputs instead of "
+                    "instances."
                 )
-        lists = {name: as_lists(array) for name, array in outputs.items()}
-        if self._single:
-            (rows,) = lists.values()
-        else:
-            rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
-        return Response(write_json({"predictions": rows}, outputs))
+        written = json_of(next(iter(outputs.values()))) if self._single else json_of_rows(outputs)
+        return Response(msgspec.json.encode({"predictions": written}))
 
     def _columns_response(self, outputs: Mapping[str, NDArray[Any]], version: LoadedVersion) -> Response:
         del version
-        lists = {name: as_lists(array) for name, array in outputs.items()}
-        return Response(write_json({"outputs": next(iter(lists.values())) if self._single else lists}, outputs))
+        written = {name: json_of(array) for name, array in outputs.items()}
+        return Response(msgspec.json.encode({"outputs": next(iter(written.values())) if self._single else written}))
 
 
 def _given(value: Any) -> Any:
-    """`None` for what is not in a request."""
+    """Returns `None` for a missing value."""
     return None if isinstance(value, msgspec.Raw) and not len(value) else value
 
 
@@ -200,7 +210,7 @@ def _holds_objects(rows: Any) -> bool:
 
 
 def _start(raw: msgspec.Raw) -> bytes:
-    return bytes(memoryview(raw)[:1024])  # more than that of spaces is nobody's JSON
+    return bytes(memoryview(raw)[:1024])  # no real JSON begins with more spaces
 
 
 def _tensor_info(spec: TensorSpec) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where the versions of a served model come from, one kind a file."""
+"""Sources of a served model's versions, one per file."""
 
 from trainband.serve.sources.base import OnVersion as OnVersion
 from trainband.serve.sources.base import SourceState as SourceState

@@ -1,4 +1,4 @@
-"""ArtifactSource: an exported model, run by its format's own runtime, without a line of the user's code."""
+"""ArtifactSource: an exported model, run by its format's own runtime, without any of the user's code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainband.serve.sources.base import OnVersion, SourceState, SourceStatus
 
 
 class ArtifactSource:
-    """What `trainband export` made: one version.
+    """A result of `trainband export`: one version.
 
     Args:
       path: the directory.
@@ -29,7 +29,6 @@ class ArtifactSource:
         self.status = SourceStatus(SourceState.FIXED, f"{self._path} is an exported model.")
 
     def open(self, name: str = "") -> ServedModel:
-        """See `VersionSource`."""
         artifact = load(self._path)
         manifest = artifact.manifest
         made_at = datetime.fromisoformat(manifest.made).timestamp()
@@ -45,7 +44,7 @@ class ArtifactSource:
         )
 
     def run(self, on_version: OnVersion, stop: threading.Event) -> None:
-        """See `VersionSource`: no other version comes."""
+        """Waits for the end: there are no other versions."""
 
 
 def _program(artifact: Artifact) -> InferenceProgram:
@@ -53,7 +52,7 @@ def _program(artifact: Artifact) -> InferenceProgram:
 
     try:
         exported, weights = stablehlo.read(artifact.path)
-    except ValueError as exc:
+    except (KeyError, TypeError, ValueError) as exc:
         raise YourError(f"{artifact.path} cannot be loaded: {exc}") from exc
 
     def function(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""VersionSource: the seam behind which a served model's versions come from files or from a running job."""
+"""VersionSource: the seam for a served model's versions, from files or from a running job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainband.serve.model import ServedModel
 
 
 class OnVersion(Protocol):
-    """Takes a new version, see `ServedModel.swap`; raises `ModelMismatch` if it is of another model."""
+    """Takes a new version; see `ServedModel.swap`. Raises `ModelMismatch` if it is of another model."""
 
     def __call__(
         self, weights: Mapping[str, Any], number: int, *, source: str = "", made_at: float | None = None
@@ -21,27 +21,27 @@ class OnVersion(Protocol):
 
 
 class SourceState(StrEnum):
-    """What is to be expected of a source."""
+    """State of a source."""
 
     FIXED = "fixed"
-    """It has one version, and no other will come."""
+    """It has one version; no other will come."""
     FOLLOWING = "following"
     """New versions are served as they come."""
     ENDED = "ended"
     """The job has ended; its last version is served."""
     UNREACHABLE = "unreachable"
-    """Nobody knows of newer versions at the moment; the last that came is served."""
+    """It cannot be asked for newer versions now; the last one is served."""
     FAILED = "failed"
-    """It gave up for an error; the last version that came is served."""
+    """It failed; its last version is served."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """What the health of a server says of its source.
+    """Status of a source, as in the server's health.
 
     Attributes:
       state: see `SourceState`.
-      detail: a sentence for people; what went wrong, if something did.
+      detail: a sentence for people; names the error, if any.
       since: when the state began, in seconds since 1970.
     """
 
@@ -51,14 +51,14 @@ class SourceStatus:
 
 
 class VersionSource(Protocol):
-    """One kind of source. Used in this order: `open`, then `run` in a thread of its own."""
+    """One kind of source. First `open` is called, then `run` in a separate thread."""
 
     @property
     def status(self) -> SourceStatus:
-        """How it is; read by any thread."""
+        """Its current status; thread-safe."""
 
     def open(self, name: str = "") -> ServedModel:
-        """The model with its first version. It may wait for one, and says so.
+        """Returns the model with its first version. It may wait for one, and then prints that.
 
         Args:
           name: of the model; the function's when empty.
@@ -68,16 +68,16 @@ class VersionSource(Protocol):
         """
 
     def run(self, on_version: OnVersion, stop: threading.Event) -> None:
-        """Hands over new versions until `stop` is set, or until there can be no more.
+        """Delivers new versions until `stop` is set, or until there can be none.
 
-        A version that cannot be used is named and passed over. An error that it cannot go on after is raised: the
-        server then says so in its health, and serves the last version on.
+        It logs and skips an unusable version. It raises an error that it cannot recover from: the server then reports
+        it in its health, and keeps serving the last version.
 
         Args:
-          on_version: takes each of them.
+          on_version: called with each version.
           stop: set by another thread.
         """
 
 
 Wait = Callable[[float], bool]
-"""Waits so many seconds, or until it is to stop: whether it is, as `threading.Event.wait`."""
+"""Waits this many seconds or until the stop, as `threading.Event.wait`; returns whether it is to stop."""

@@ -1,4 +1,4 @@
-"""CheckpointSource: the newest checkpoint of a directory, and each newer one as it lands."""
+"""CheckpointSource: the newest checkpoint of a directory, and each newer one as it appears."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from trainband.serve.model import ServedModel
 from trainband.serve.sources.base import OnVersion, SourceState, SourceStatus
 
 POLL_S = 0.5
-"""Seconds between two looks into the directory."""
+"""Seconds between two reads of the directory."""
 
 
 class CheckpointSource:
-    """A directory of checkpoints, into which a job may go on writing; or one checkpoint, which stays what it is.
+    """A directory of checkpoints, which a job may still be writing to; or a single checkpoint, which is fixed.
 
-    A damaged checkpoint, or one of another model, is named once and passed over.
+    A damaged checkpoint, or one of another model, is logged once and skipped.
 
     Args:
       path: the directory.
-      predictor: the function that is served.
+      predictor: the function to serve.
       tracing: `example`, `inputs` and `batch`, as for `Predictor.program`.
-      say: takes lines for the user.
-      poll_s: seconds between two looks into the directory.
+      say: prints lines for the user.
+      poll_s: seconds between two reads of the directory.
     """
 
     def __init__(
@@ -50,7 +50,6 @@ class CheckpointSource:
         self.status = SourceStatus(SourceState.FOLLOWING, f"New checkpoints in {self._path} are served as they land.")
 
     def open(self, name: str = "") -> ServedModel:
-        """See `VersionSource`."""
         seen = max(self._directory.steps(), default=None)
         checkpoint = newest_checkpoint(self._path, self._say)
         if seen is None:
@@ -63,17 +62,16 @@ class CheckpointSource:
         return ServedModel.of(program, name, made_at=checkpoint.manifest.created_at)
 
     def run(self, on_version: OnVersion, stop: threading.Event) -> None:
-        """See `VersionSource`."""
         while self.status.state is not SourceState.FIXED and not stop.wait(self._poll_s):
             self.look(on_version)
 
     def look(self, on_version: OnVersion) -> None:
-        """Looks into the directory once, and hands over the newest checkpoint that has landed since the last look."""
+        """Reads the directory once, and delivers the newest checkpoint committed since the last time."""
         try:
             fresh = [step for step in self._directory.steps() if step > self._last]
         except CheckpointError as exc:
             if self.status.state is not SourceState.UNREACHABLE:
-                self._say(f"no newer checkpoint can be seen: {exc}")
+                self._say(f"cannot look for newer checkpoints: {exc}")
                 self.status = SourceStatus(SourceState.UNREACHABLE, str(exc))
             return
         if self.status.state is SourceState.UNREACHABLE:
@@ -81,7 +79,7 @@ class CheckpointSource:
         if not fresh:
             return
         self._last = fresh[-1]
-        for step in reversed(fresh):  # the newest of them that is sound
+        for step in reversed(fresh):  # the newest intact one
             path = self._directory.path_of(step)
             try:
                 checkpoint = Checkpoint.open(path)
@@ -94,5 +92,5 @@ class CheckpointSource:
             except (CheckpointError, ModelError) as exc:
                 self._say(f"{path.name} is not served: {exc}")
                 continue
-            self._say(f"serves global step {step} now")
+            self._say(f"now serving global step {step}")
             return

@@ -1,4 +1,4 @@
-"""ParameterServerSource: the values that a running job's parameter servers hold, while training goes on."""
+"""ParameterServerSource: the values on a running job's parameter servers, while training continues."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _STATES: Mapping[FollowState, SourceState] = {
 
 
 class ParameterServerSource:
-    """A job that runs. Only tensors that have changed are handed over.
+    """A running job. Only tensors that have changed are delivered.
 
     Args:
       follower: of the job.
-      predictor: the function that is served.
+      predictor: the function to serve.
       tracing: `example`, `inputs` and `batch`, as for `Predictor.program`.
-      directory: of the job's checkpoints: the newest is served until the job can be reached. Without it, `open` fails
-        where that cannot be done.
-      say: takes lines for the user.
-      stop: whether `open` is to give up.
+      directory: of the job's checkpoints: the newest is served until the job can be reached. Without it, `open` then
+        fails.
+      say: prints lines for the user.
+      stop: returns whether `open` should give up.
     """
 
     def __init__(
@@ -57,33 +57,30 @@ class ParameterServerSource:
         self._say = say
         self._stop = stop
         self._job: str | None = None
-        """The job whose values were handed over last; `None` where its next version is to be handed over whole."""
+        """The job whose values were delivered last; `None` if its next version must be delivered whole."""
         self._unusable: SourceStatus | None = None
-        """Where the job's values are not those of what is served."""
+        """Set if the job's values do not fit the served model."""
 
     @property
     def status(self) -> SourceStatus:
-        """See `VersionSource`."""
         if self._unusable is not None:
             return self._unusable
         found = self._follower.status
         return SourceStatus(_STATES[found.state], found.detail, self._follower.wall_time(found.since))
 
     def open(self, name: str = "") -> ServedModel:
-        """See `VersionSource`."""
         try:
             version = self._follower.first(self._stop)
         except (PeerError, ClusterError) as exc:
             if self._directory is None or not CheckpointDirectory(self._directory, self._say).steps():
                 raise
-            self._say(f"serves the newest checkpoint in {self._directory} until there is a job to follow: {exc}")
+            self._say(f"serving the newest checkpoint in {self._directory} until the job can be followed: {exc}")
             return CheckpointSource(self._directory, self._predictor, tracing=self._tracing, say=self._say).open(name)
         self._job = version.job
         program = self._program(version)
         return ServedModel.of(program, name, made_at=self._follower.wall_time(version.asked_at))
 
     def run(self, on_version: OnVersion, stop: threading.Event) -> None:
-        """See `VersionSource`."""
         try:
             while (version := self._follower.next(stop.is_set)) is not None:
                 self._hand_over(version, on_version)
@@ -95,7 +92,7 @@ class ParameterServerSource:
         names = version.tensors.keys() if is_whole else version.changed
         try:
             if is_whole:
-                self._program(version)  # whether it is of the model that is served
+                self._program(version)  # checks that it is of the served model
             on_version(
                 {name: version.tensors[name] for name in names},
                 version.global_step,

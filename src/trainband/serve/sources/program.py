@@ -1,4 +1,4 @@
-"""ProgramSource: a program that is at hand, which stays as it is until somebody swaps its weights."""
+"""ProgramSource: a given program, fixed until the caller swaps its weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ProgramSource:
     """One program.
 
     Args:
-      program: which.
+      program: to serve.
     """
 
     def __init__(self, program: InferenceProgram) -> None:
@@ -21,8 +21,7 @@ class ProgramSource:
         self.status = SourceStatus(SourceState.FIXED, f"{program.source or program.name} is one version.")
 
     def open(self, name: str = "") -> ServedModel:
-        """See `VersionSource`."""
         return ServedModel.of(self._program, name)
 
     def run(self, on_version: OnVersion, stop: threading.Event) -> None:
-        """See `VersionSource`: no other version comes."""
+        """Waits for the end: there are no other versions."""

@@ -1,4 +1,4 @@
-"""Hook: what a user does at the steps of a training, in five small methods."""
+"""Hook: a user's actions at the steps of a training, in five small methods."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from trainband.strategies.base import StepReport
 
 
 class Hook:
-    """What happens beside the steps of one session. Override what is wanted; each does nothing.
+    """Actions at the steps of one session. Override the methods you need; each does nothing by default.
 
     The names and their meaning are those of TensorFlow's SessionRunHook. The session is the `MonitoredSession` that
-    runs the hook. A hook runs on every worker that gives it to its session; one that speaks for the job looks at
-    `session.is_chief` each time: if the chief is lost, another worker takes its place. An exception out of any of them
-    ends the session with that error.
+    runs the hook. A hook runs on every worker that gives it to its session; one that acts for the whole job must check
+    `session.is_chief` each time: if the chief is lost, another worker replaces it. An exception from any method ends
+    the session with that error.
     """
 
     def begin(self, session: Any) -> None:
-        """The job is joined and its values are there; no step has been made."""
+        """Called when the job is joined and its values are there; no step has been made."""
 
     def before_run(self, session: Any) -> None:
-        """A step is about to be made."""
+        """Called before each step."""
 
     def after_run(self, session: Any, report: StepReport) -> None:
-        """A step was made. Reading the report's arrays waits for the device."""
+        """Called after each step. Reading the report's arrays waits for the device."""
 
     def end(self, session: Any) -> None:
-        """The session ends as it should: the values are still there. Not called after an error."""
+        """Called when the session ends normally: the values are still there. Not called after an error."""
 
     def close(self) -> None:
-        """The session is over, well or not: let go of files and threads. Most hooks need none of this."""
+        """Called when the session is over, normally or not: close files and threads. Most hooks need none of this."""

@@ -1,4 +1,4 @@
-"""CheckpointSaverHook: checkpoints now and then, and one at the end."""
+"""CheckpointSaverHook: regular checkpoints, and one at the end."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ WAITING_SECS = 600.0
 
 
 class CheckpointSaverHook(Hook):
-    """Saves every so many steps or seconds, and at the end. A session with a `checkpoint_dir` makes one by itself.
+    """Saves at an interval of steps or seconds, and at the end. A session with a `checkpoint_dir` adds one itself.
 
-    By steps, the checkpoints are of the multiples of `save_steps`, on every ps: each is told ahead at which version to
-    save (and saves at once where many fast workers have passed it by then). While one is being written, none is begun.
-    By seconds, a worker that becomes the chief saves at once, if so many have gone by since it began.
+    By steps, checkpoints are of the multiples of `save_steps`, on every ps: each is told ahead at which version to
+    save (and saves at once if many fast workers have passed it by then). While one is being written, no other begins.
+    By seconds, a worker that becomes the chief saves at once if the interval has passed since its start.
 
     Args:
-      save_secs: seconds between two.
-      save_steps: global steps between two. One of the two.
+      save_secs: seconds between two checkpoints.
+      save_steps: global steps between two; give exactly one.
       clock: seconds, monotonic.
 
     Raises:
-      ValueError: both, none, or not more than 0.
+      ValueError: both or neither are given, or the value is not positive.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class CheckpointSaverHook(Hook):
             session.save()
 
     def while_waiting(self, session: SavingSession) -> None:
-        """Saves now and then while the chief makes no steps and others do; by seconds, for it counts no steps then."""
+        """Saves regularly while the chief makes no steps but others do; by seconds, as it counts no steps then."""
         now = self._clock()
         if self._waited_since is None:
             self._waited_since = now
@@ -71,7 +71,7 @@ class CheckpointSaverHook(Hook):
             session.save(wait=True)
 
     def _order(self, session: SavingSession) -> None:
-        """Has the next multiple saved when it comes; an order that is refused is tried again at that one."""
+        """Orders the next multiple; a refused order is repeated at that multiple."""
         if self._save_steps is None or not session.is_chief:
             return
         at = (session.global_step // self._save_steps + 1) * self._save_steps

@@ -1,4 +1,4 @@
-"""FinalOpsHook: something to be computed when the training is done."""
+"""FinalOpsHook: a computation at the end of the training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainband.train.hooks.session import Session
 
 
 class FinalOpsHook(Hook):
-    """Calls a function at the end of a session that went well, while the values are still there.
+    """Calls a function at the normal end of a session, while the values are still there.
 
     Args:
       final_ops: `final_ops(session) -> anything`.
@@ -23,7 +23,7 @@ class FinalOpsHook(Hook):
 
     @property
     def final_ops_values(self) -> Any:
-        """What it returned; `None` before."""
+        """The result; `None` before."""
         return self._values
 
     @override

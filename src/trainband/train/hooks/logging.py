@@ -1,4 +1,4 @@
-"""LoggingHook: a line about the training now and then."""
+"""LoggingHook: a regular line about the training."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from trainband.train.hooks.timer import Timer, every
 from trainband.train.result import as_float
 
 Formatter = Callable[[Mapping[str, float]], str]
-"""Makes a line of `global_step`, `loss` and the metrics by their names."""
+"""Formats `global_step`, `loss` and the metrics, by name, as a line."""
 
 
 class LoggingHook(Hook):
-    """Says the global step, loss and metrics of this worker's batch; TensorFlow's LoggingTensorHook.
+    """Prints the global step, loss and metrics of this worker's batch; TensorFlow's LoggingTensorHook.
 
-    Every worker that has one speaks; one that is not the chief says its name first.
+    Every worker that has one prints; one that is not the chief starts the line with its name.
 
     Args:
-      every_steps: global steps between two lines; 100 if nothing is given.
+      every_steps: global steps between two lines; 100 by default.
       every_secs: seconds between two, instead.
-      formatter: makes the line out of `{"global_step": ..., "loss": ..., metric: ...}`.
+      formatter: formats `{"global_step": ..., "loss": ..., metric: ...}` as a line.
       clock: seconds, monotonic.
 
     Raises:
-      ValueError: both, or not more than 0.
+      ValueError: both are given, or the value is not positive.
     """
 
     def __init__(
@@ -58,6 +58,6 @@ class LoggingHook(Hook):
 
 
 def in_words(values: Mapping[str, float]) -> str:
-    """`global step 1,200, loss 0.1234, accuracy 0.9500`."""
+    """Formats values as `global step 1,200, loss 0.1234, accuracy 0.9500`."""
     figures = [f"{name} {value:.4f}" for name, value in values.items() if name != "global_step"]
     return ", ".join([f"global step {values['global_step']:,}", *figures])

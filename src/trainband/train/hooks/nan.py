@@ -12,13 +12,13 @@ from trainband.train.hooks.session import Session
 
 
 class NanHook(Hook):
-    """Looks at the loss after every step; TensorFlow's NanTensorHook.
+    """Checks the loss after every step; TensorFlow's NanTensorHook.
 
-    Without it, a gradient that is not finite changes nothing and the training goes on, to end only after many in a
-    row; and a loss may be infinite though its gradient is not. Reading every loss waits for the device.
+    Without it, a gradient that is not finite changes nothing and the training continues, ending only after many in a
+    row; and a loss may be infinite although its gradient is not. Reading every loss waits for the device.
 
     Args:
-      fail_on_nan: raise a `TrainingError`, or else just end the session, the chief's with the whole training.
+      fail_on_nan: raise a `TrainingError`; otherwise just end the session, on the chief with the whole training.
     """
 
     def __init__(self, *, fail_on_nan: bool = True) -> None:
@@ -32,5 +32,5 @@ class NanHook(Hook):
             return
         what = f"the loss of {session.task} is {bad[0]:g} at global step {report.global_step:,}"
         if self._fail_on_nan:
-            raise TrainingError(f"{what}; look at the data and the loss, or lower the learning rate.")
+            raise TrainingError(f"{what}; check the data and the loss, or lower the learning rate.")
         session.request_stop(what)

@@ -1,4 +1,4 @@
-"""ProfilerHook: what some steps spend their time on."""
+"""ProfilerHook: where some steps spend their time."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from trainband.train.hooks.timer import Timer
 
 
 class ProfilerHook(Hook):
-    """Has JAX's profiler trace some steps of this worker every so often; never the first, which compiles.
+    """Traces some steps of this worker with JAX's profiler at an interval; never the first, which compiles.
 
-    The traces are looked at with TensorBoard's profile plugin (xprof), or Perfetto. The chief's lie in `output_dir`,
-    those of another worker in a folder of its name there. A process can have one profiler running.
+    View the traces with TensorBoard's profile plugin (xprof) or Perfetto. The chief's are in `output_dir`,
+    those of another worker in a folder with its name there. A process can run only one profiler at a time.
 
     Args:
-      save_steps: global steps from the beginning of a trace to that of the next.
-      save_secs: seconds. One of the two.
-      output_dir: where.
+      save_steps: global steps from the start of one trace to that of the next.
+      save_secs: seconds, instead; give exactly one.
+      output_dir: where to write.
       steps: of this worker, in one trace.
       clock: seconds, monotonic.
 
     Raises:
-      ValueError: both, none, or not more than 0.
+      ValueError: both or neither are given, or the value is not positive.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ProfilerHook(Hook):
         if not self._left:
             return
         if self._left <= report.steps:
-            jax.block_until_ready(report.loss)  # a trace of steps that are still being computed shows half of them
+            jax.block_until_ready(report.loss)  # otherwise the trace shows only half of the last steps
             self.close()
         else:
             self._left -= report.steps

@@ -1,4 +1,4 @@
-"""What a hook may ask of the session that runs it, as small protocols of those who use them."""
+"""The session as hooks see it, as small protocols for different hooks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Protocol
 from trainband.checkpoint import CheckpointDirectory
 from trainband.model.variables import PyTree
 from trainband.runtime.step_recording import StepRecorder, StepRecording
-from trainband.strategies.base import Progress
+from trainband.strategies.base import Progress, StepReport
 from trainband.train.result import Evaluation
 
 if TYPE_CHECKING:
-    from trainband.train.event_file import EventFile
+    from trainband.train.tensorboard_file import EventFile
 
 
 class Session(Protocol):
-    """What every hook may ask; `MonitoredSession` documents each."""
+    """The part that every hook may use; `MonitoredSession` documents each member."""
 
     @property
     def task(self) -> str: ...
@@ -43,7 +43,7 @@ class Session(Protocol):
 
 
 class RecordedSession(Session, Protocol):
-    """What hooks ask that record steps."""
+    """The part for hooks that record steps."""
 
     @property
     def job(self) -> str: ...
@@ -54,7 +54,7 @@ class RecordedSession(Session, Protocol):
 
 
 class SavingSession(Session, Protocol):
-    """What hooks ask that save."""
+    """The part for hooks that save."""
 
     @property
     def saving(self) -> bool: ...
@@ -62,8 +62,14 @@ class SavingSession(Session, Protocol):
     def save(self, *, at: int | None = None, wait: bool = False) -> None: ...
 
 
+class EndingSession(SavingSession, Protocol):
+    """The part that ends a session."""
+
+    def run(self, batch: PyTree, /) -> StepReport: ...
+
+
 class EvaluatingSession(Session, Protocol):
-    """What hooks ask that evaluate."""
+    """The part for hooks that evaluate."""
 
     @property
     def in_parts(self) -> bool: ...
@@ -82,7 +88,7 @@ class EvaluatingSession(Session, Protocol):
 
 
 class TrackedSession(Session, Protocol):
-    """What a hook asks that hands the training to a tracker."""
+    """The part for a hook that reports to a tracker."""
 
     @property
     def strategy_name(self) -> str: ...

@@ -1,4 +1,4 @@
-"""StepCounterHook: how fast the job is."""
+"""StepCounterHook: the speed of the job."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from trainband.train.hooks.timer import Timer, every
 
 
 class StepCounterHook(Hook):
-    """Says how many global steps the job makes a second, and examples; the chief's alone.
+    """Prints the job's global steps and examples per second; on the chief only.
 
-    The first step, with which everything is compiled, does not count. Where there is a directory, the figures go to
-    TensorBoard too, as `global_step/sec` and `examples/sec`.
+    The first step, which compiles everything, does not count. If there is a directory, the figures also go to
+    TensorBoard, as `global_step/sec` and `examples/sec`.
 
     Args:
-      every_steps: global steps over which is counted; 100 if nothing is given.
+      every_steps: global steps between two measurements; 100 by default.
       every_secs: seconds, instead.
-      output_dir: for TensorBoard; the session's `checkpoint_dir` when left out.
+      output_dir: for TensorBoard; by default the session's `checkpoint_dir`.
       clock: seconds, monotonic.
 
     Raises:
-      ValueError: both, or not more than 0.
+      ValueError: both are given, or the value is not positive.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""StepProfileHook: a trace of some steps, of all tasks that take part in them, on one clock."""
+"""StepProfileHook: a trace of some steps, of all tasks involved, on one clock."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from trainband.train.hooks.session import RecordedSession
 class StepProfileHook(Hook):
     """Records the steps from one global step to another, and writes them as a trace.
 
-    The trace shows what each worker did in each step (waiting for data, computing, encoding and sending, waiting for
-    the ps), what each ps did with each push (checking, waiting for the update rule, the update, the standby), what was
-    on the network, and what JAX's profiler saw, all on one clock. It is
+    The trace shows each worker's part in each step (waiting for data, computing, encoding and sending, waiting for
+    the ps), each ps's handling of each push (checking, waiting for the update rule, the update, the standby), the
+    network, and the events of JAX's profiler, all on one clock. It is
     `<directory>/steps-<first>-<last>/trace.json.gz`, for https://ui.perfetto.dev or chrome://tracing. Every worker adds
-    its part there; where they share no file system, each has a trace of its own steps and what the ps
-    did with them. What JAX's profiler has written is in `jax/<task>` there, for TensorBoard's profile plugin (xprof).
+    its part there; if they share no file system, each has a trace of its own steps and of the ps's handling of
+    them. The output of JAX's profiler is in `jax/<task>` there, for TensorBoard's profile plugin (xprof).
 
     Args:
-      first: the global step from which on steps are recorded; by the second, nothing is compiled any more.
+      first: the first global step to record; from the second on, nothing is compiled any longer.
       last: the last one.
-      directory: where; `profiles` in the session's `checkpoint_dir` when left out.
+      directory: where to write; by default `profiles` in the session's `checkpoint_dir`.
 
     Raises:
       YourError: `last` comes before `first`, or is more than 1,000 steps after it.
@@ -51,7 +51,7 @@ class StepProfileHook(Hook):
     @override
     def begin(self, session: RecordedSession) -> None:
         if self._directory is None and session.checkpoint_dir is None:
-            raise YourError("a profile of steps needs a directory: give profile_dir=, or checkpoint_dir=.")
+            raise YourError("a profile of steps needs a directory; pass profile_dir= or checkpoint_dir=.")
         self._session = session
         if session.global_step >= self._last:
             self._is_over = True
@@ -72,7 +72,7 @@ class StepProfileHook(Hook):
         if self._recorder is None and report.global_step + 1 >= self._first:
             self._start(session)
         elif self._traces and report.global_step >= self._last:
-            jax.block_until_ready(report.loss)  # else the trace shows half of the last step
+            jax.block_until_ready(report.loss)  # otherwise the trace shows only half of the last step
 
     @override
     def end(self, session: RecordedSession) -> None:
@@ -101,14 +101,14 @@ class StepProfileHook(Hook):
     def _start(self, session: RecordedSession) -> None:
         recorder = session.record_steps(self._last - max(session.global_step, self._first - 1))
         if recorder is None:
-            return  # somebody who looks at the job has steps recorded just now
+            return  # a viewer of the job is recording steps
         self._recorder = recorder
         options = jax.profiler.ProfileOptions()
-        options.python_tracer_level = 0  # a frame for every call hides what matters, and takes as long again
+        options.python_tracer_level = 0  # a frame for every call hides the rest, and takes twice as long
         try:
             jax.profiler.start_trace(self._jax_directory, create_perfetto_trace=True, profiler_options=options)
-        except (OSError, RuntimeError) as exc:  # a process can have one profiler running
-            session.say(f"WARNING: the profile of steps lacks what JAX's profiler sees, which cannot start: {exc}")
+        except (OSError, RuntimeError) as exc:  # a process can run only one profiler
+            session.say(f"WARNING: the profile of steps lacks JAX's profiler, which could not start: {exc}")
             return
         self._traces = True
         self._clock_s = recorder.clock()
@@ -116,7 +116,7 @@ class StepProfileHook(Hook):
             pass
 
     def _finish(self) -> None:
-        """Writes what was recorded. A training does not fail for it."""
+        """Writes the recording; a failure does not end the training."""
         session, recorder = self._session, self._recorder
         if self._is_over or session is None or recorder is None:
             return
@@ -129,6 +129,6 @@ class StepProfileHook(Hook):
             recording = session.recording(recorder)
             path = save_profile(self._target, StepProfile(session.job, recording, events))
         except (OSError, RuntimeError, TrainbandError) as exc:
-            session.say(f"WARNING: the profile of steps {self._first} to {self._last} could not be written: {exc}")
+            session.say(f"WARNING: could not write the profile of steps {self._first} to {self._last}: {exc}")
             return
         session.say(f"{session.task} has profiled {sum(s.name == 'step' for s in recording.spans)} steps: {path}")

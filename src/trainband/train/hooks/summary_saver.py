@@ -15,25 +15,25 @@ from trainband.train.hooks.session import Session
 from trainband.train.hooks.timer import Timer, every
 
 Summaries = Callable[[Any], Mapping[str, Any]]
-"""Of a `MonitoredSession`: what else is to be seen, numbers and arrays by name."""
+"""From a `MonitoredSession` to further values, numbers and arrays by name."""
 
 
 class SummarySaverHook(Hook):
-    """Writes loss and metrics of the chief's batch into TensorBoard's event files; the chief's alone.
+    """Writes loss and metrics of the chief's batch to TensorBoard's event files; on the chief only.
 
-    A run that resumes from a checkpoint writes into the same directory, and its curves have no second branch.
+    A run that resumes from a checkpoint writes to the same directory, and its curves have no second branch.
 
     Args:
-      save_steps: global steps between two points of a curve; 100 if nothing is given.
+      save_steps: global steps between two points of a curve; 100 by default.
       save_secs: seconds between two, instead.
-      output_dir: where; the session's `checkpoint_dir` when left out.
-      summaries: `summaries(session) -> {name: value}`, asked each time: numbers and scalar arrays become curves,
+      output_dir: where to write; by default the session's `checkpoint_dir`.
+      summaries: `summaries(session) -> {name: value}`, called each time: numbers and scalar arrays become curves,
         other arrays histograms, such as those of `session.params()`.
       clock: seconds, monotonic.
 
     Raises:
-      ValueError: both, or not more than 0.
-      YourError: when its session begins: there is no directory to write into.
+      ValueError: both are given, or the value is not positive.
+      YourError: when its session begins: there is no directory to write to.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SummarySaverHook(Hook):
         if not report.steps or not session.is_chief or not self._timer.due(report.global_step, now):
             return
         if self._output_dir is None and session.checkpoint_dir is None:
-            return  # it has become the chief; the one whose word counted at the beginning had a directory
+            return  # it has become the chief; the first chief had a directory
         self._timer.note(report.global_step, now)
         values = {"loss": report.loss, **report.metrics}
         if self._summaries is not None:

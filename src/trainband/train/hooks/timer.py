@@ -1,30 +1,30 @@
-"""Timer: when something is due that happens every so many steps, or seconds."""
+"""Timer: when an action is due that is repeated after a number of steps or seconds."""
 
 from __future__ import annotations
 
 EVERY_STEPS = 100
-"""Where nobody says how often."""
+"""The default interval."""
 
 
 def every(steps: int | None, secs: float | None) -> int | None:
-    """So many steps, or `EVERY_STEPS` where neither is given."""
+    """Returns `steps`, or `EVERY_STEPS` if neither is given."""
     return EVERY_STEPS if steps is None and secs is None else steps
 
 
 class Timer:
-    """Says when something is due that happens every so many steps, or seconds.
+    """Decides when a repeated action is due, by steps or by seconds.
 
     Source: TensorFlow's SecondOrStepTimer.
     """
 
     def __init__(self, owner: str, *, every_steps: int | None, every_secs: float | None) -> None:
-        """Exactly one of the two is given; `owner` names the hook in the error.
+        """Exactly one interval is given; `owner` names the hook in the error.
 
         Raises:
-          ValueError: both or none, or not more than 0.
+          ValueError: both or neither are given, or the value is not positive.
         """
         if (every_steps is None) == (every_secs is None):
-            raise ValueError(f"{owner}: give every so many steps, or every so many seconds, and not both.")
+            raise ValueError(f"{owner}: give an interval in steps or in seconds, not both.")
         if every_steps is not None and every_steps < 1:
             raise ValueError(f"{owner}: the number of steps must be at least 1, got {every_steps}.")
         if every_secs is not None and not every_secs > 0:
@@ -36,11 +36,11 @@ class Timer:
 
     @property
     def last_step(self) -> int | None:
-        """When it was last due, `None` before the first time."""
+        """The step at which it was last due, `None` before the first time."""
         return self._last_step
 
     def due(self, step: int, now: float) -> bool:
-        """Whether it is time; the first time always is."""
+        """Whether it is due; the first time it always is."""
         if self._last_step is None:
             return True
         if self._steps is not None:
@@ -49,5 +49,5 @@ class Timer:
         return now - self._last_s >= self._secs
 
     def note(self, step: int, now: float) -> None:
-        """It was done."""
+        """Records that it was done."""
         self._last_step, self._last_s = step, now

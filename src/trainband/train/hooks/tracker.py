@@ -1,4 +1,4 @@
-"""TrackerHook: the chief hands configuration, metrics and files to a tracker, such as MLflow or Weights & Biases."""
+"""TrackerHook: the chief sends configuration, metrics and files to a tracker, such as MLflow or Weights & Biases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainband.version import VERSION
 
 
 class TrackerHook(Hook):
-    """Hands the training of the chief to a tracker: one run of it from the session's beginning to its end.
+    """Reports the chief's training to a tracker: one run from the session's beginning to its end.
 
     ::
 
@@ -32,23 +32,23 @@ class TrackerHook(Hook):
         trainer.fit(batches, 10_000, hooks=[hook])
 
     It logs `loss` (the mean over this worker's steps since the point before), the metrics of the last batch,
-    `steps_per_second` of the whole job, and after each validation `validation/loss` and its metrics. A worker that is
-    given the chief's duties begins a run of its own.
+    `steps_per_second` of the whole job, and after each validation `validation/loss` and its metrics. A worker that
+    takes over the chief's duties begins its own run.
 
-    A tracker that fails stops no training: that is said once, and nothing more is handed to it.
+    A tracker that fails does not stop the training: a warning is printed once, and the tracker gets nothing more.
 
     Args:
       tracker: see `trainband.monitor.trackers`.
-      config: what the run was configured with; strategy, task, and version are added.
-      every_steps: global steps between two points; 100 if nothing is given.
+      config: the run's configuration; strategy, task, and version are added.
+      every_steps: global steps between two points; 100 by default.
       every_secs: seconds between two, instead.
-      artifacts: files and directories that the tracker is to keep when the training has ended well. Those that are
-        not there are said.
+      artifacts: files and directories that the tracker is to keep after a successful training. Missing ones are
+        reported.
       clock: seconds, monotonic.
 
     Raises:
-      ValueError: both, or not more than 0.
-      YourError: this is no tracker.
+      ValueError: both are given, or the value is not positive.
+      YourError: `tracker` is not a tracker.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class TrackerHook(Hook):
             if path.exists():
                 self._try("keep a file", partial(self._tracker.add_artifact, path))
             else:
-                session.say(f"WARNING: TrackerHook: {path}, which the tracker was to keep, is not there.")
+                session.say(f"WARNING: TrackerHook: the artifact {path} does not exist.")
 
     @override
     def close(self) -> None:
@@ -164,9 +164,9 @@ class TrackerHook(Hook):
             return
         try:
             call()
-        except Exception as exc:  # whatever a tracker raises, it is worth less than the training
+        except Exception as exc:  # a failing tracker must not end the training
             self._has_failed = True
             self._say(
-                f"WARNING: {type(self._tracker).__name__} could not {what}, and the training goes on without it. "
+                f"WARNING: {type(self._tracker).__name__} could not {what}; training continues without it. "
                 f"{type(exc).__name__}: {exc}"
             )

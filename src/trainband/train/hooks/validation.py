@@ -1,8 +1,9 @@
-"""ValidationHook: the chief evaluates now and then, keeps the best checkpoint, and may end the training."""
+"""ValidationHook: the chief evaluates regularly, keeps the best checkpoint, and may end the training."""
 
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,20 +17,27 @@ from trainband.train.hooks.session import EvaluatingSession
 from trainband.train.hooks.timer import Timer
 from trainband.train.result import Evaluation
 
+_SMALLER_IS_BETTER = re.compile(
+    r"loss|error|perplexity|cross_?entropy|divergence|deviance|distance"
+    r"|(?<![a-z])(?:err|mae|mse|rmse|msle|mape|nll|ppl|wer|cer)(?![a-z])"
+)
+"""Matches a metric's name in lower case: the short ones only as a word, or `answer` would match."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlyStopping:
-    """When validation has got no better for so long, the training ends.
+    """Ends the training when validation has not improved for a while.
 
     Attributes:
       metric: `loss`, or the name of one of the loss's metrics.
       patience: validations without an improvement, after which it ends.
       mode: whether the smallest (`min`) or the largest (`max`) value is the best; `auto`: the smallest of a loss
-        or error, the largest of anything else.
-      min_delta: how much better counts as better.
+        or error (also under names such as mae, mse, rmse, nll, perplexity, cross_entropy, divergence, wer), the
+        largest of anything else.
+      min_delta: the smallest change that counts as an improvement.
 
     Raises:
-      ValueError: a mode that there is not, or a patience under 1.
+      ValueError: `mode` is unknown, or `patience` is less than 1.
 
     Source: Prechelt 1998, Early Stopping – But When?; the names are Keras's.
     """
@@ -46,35 +54,37 @@ class EarlyStopping:
             raise ValueError(f"EarlyStopping.patience must be at least 1 validation, got {self.patience}.")
 
     def better(self, value: float, best: float | None) -> bool:
-        """Whether `value` is an improvement on `best`; what is not finite never is."""
+        """Whether `value` is an improvement on `best`; a value that is not finite never is."""
         if not math.isfinite(value):
             return False
         if best is None:
             return True
-        smallest = self.mode == "min" or (self.mode == "auto" and any(w in self.metric for w in ("loss", "error")))
+        smallest = self.mode == "min" or (
+            self.mode == "auto" and _SMALLER_IS_BETTER.search(self.metric.lower()) is not None
+        )
         return value < best - self.min_delta if smallest else value > best + self.min_delta
 
 
 class ValidationHook(Hook):
-    """Evaluates on the chief every so many steps and at the end; in a session with a directory, keeps the best.
+    """Evaluates on the chief at an interval and at the end; in a session with a directory, keeps the best.
 
-    The best is saved when it is found. Under `Sync`, and in one process, nothing has moved meanwhile; under other rules
-    it is what the params have become by then.
+    The best is saved when it is found. Under `Sync`, and in one process, the params have not changed meanwhile; under
+    other rules the checkpoint has the params as they are by then.
 
-    Where no process has all the params (`ModelParallel` over several workers), all evaluate together, on the same
+    If no process has all the params (`ModelParallel` over several workers), all evaluate together, on the same
     batches.
 
-    Meanwhile the other workers go on, or wait where the update rule wants it. A worker that becomes the chief
+    Meanwhile the other workers continue, or wait if the update rule requires it. A worker that becomes the chief
     starts from the best checkpoint that is marked in the directory, and counts the validations without an improvement
     from 0.
 
     Args:
       batches: any iterable that can be iterated afresh.
       every_steps: global steps between two evaluations.
-      early_stopping: when to end; and by which metric the best is chosen, which is the loss without it.
+      early_stopping: when to end, and the metric that selects the best; without it, the loss does.
 
     Raises:
-      ModelError: during the training: the loss gives no metric of that name.
+      ModelError: during the training: the loss returns no metric of that name.
     """
 
     def __init__(
@@ -87,13 +97,13 @@ class ValidationHook(Hook):
         self._best: float | None = None
         self._recalled = False
         self._is_known = False
-        """Whether the loss gives the metric."""
+        """Whether the loss returns the metric."""
         self._without = 0
         self._evaluations: list[Evaluation] = []
 
     @property
     def evaluations(self) -> tuple[Evaluation, ...]:
-        """What was found, in order."""
+        """The results, in order."""
         return tuple(self._evaluations)
 
     @override
@@ -114,7 +124,7 @@ class ValidationHook(Hook):
             return
         step = session.settle()
         if not self._timer.due(step, time.monotonic()):
-            return  # it was one too many
+            return  # the step did not count
         if session.is_chief or session.in_parts:
             self._validate(session)
         else:
@@ -130,11 +140,11 @@ class ValidationHook(Hook):
         names = tuple(names)
         if self._criterion.metric not in names:
             raise ModelError(
-                f"EarlyStopping.metric is {self._criterion.metric!r}, but the loss gives only {', '.join(names)}."
+                f"EarlyStopping.metric is {self._criterion.metric!r}, but the loss returns only {', '.join(names)}."
             )
 
     def _recall(self, session: EvaluatingSession) -> None:
-        """Reads what the best was, found by an earlier run of this worker or by the chief before it."""
+        """Restores the best found by an earlier run of this worker or by the chief before it."""
         self._recalled = True
         known = session.directory.best if session.directory is not None else None
         if known is not None and known[1] == self._criterion.metric:
@@ -160,5 +170,5 @@ class ValidationHook(Hook):
         self._without += 1
         if self._stopping is not None and self._without >= self._stopping.patience and not session.should_stop():
             session.request_stop(
-                f"{self._criterion.metric} has got no better than {self._best} in {self._without} validations"
+                f"{self._criterion.metric} has not improved on {self._best} in {self._without} validations"
             )

@@ -1,7 +1,7 @@
-"""Arrow Flight: how trainband talks between machines, and its face to any other Flight client.
+"""Arrow Flight: communication between machines, readable by any other Flight client.
 
-The only folder that knows `pyarrow.flight`. Control calls are DoAction, streams are DoExchange (`exchange.py`),
-and the variables can be listed and read by clients that know nothing of trainband:
+The only folder that imports `pyarrow.flight`. Control calls are DoAction, streams are DoExchange (`stream.py`),
+and clients that do not know trainband can list and read the variables:
 
     client = pyarrow.flight.connect("grpc://10.0.0.7:2222")
     for info in client.list_flights():
@@ -15,9 +15,9 @@ from __future__ import annotations
 from trainband.cluster.credentials import NO_CREDENTIALS, Credentials
 from trainband.cluster.identity import OBSERVER, Identity
 from trainband.wire.flight.connection import FlightConnection as FlightConnection
-from trainband.wire.flight.doorkeeper import ConnectionLimits as ConnectionLimits
+from trainband.wire.flight.connection_guard import ConnectionLimits as ConnectionLimits
 from trainband.wire.flight.listener import FlightListener as FlightListener
-from trainband.wire.security import Security
+from trainband.wire.security.security import Security
 from trainband.wire.transport import Connection, Handler, Listener, Timeouts
 
 
@@ -25,8 +25,8 @@ class FlightTransport:
     """Arrow Flight for calls and streams.
 
     Args:
-      credentials: with which both ends prove who they are.
-      identity: as whom this one speaks.
+      credentials: used by both ends to prove their identity.
+      identity: this task's identity.
     """
 
     def __init__(self, credentials: Credentials = NO_CREDENTIALS, identity: Identity = OBSERVER) -> None:

@@ -20,21 +20,24 @@ import pyarrow.flight as flight
 
 from trainband.cluster.identity import Identity, Role
 from trainband.errors import AuthenticationError, RefusalCode, Refused
+from trainband.runtime.hosts import with_port
 from trainband.runtime.waiting import Say, say_on_stderr
-from trainband.wire import handshake
 from trainband.wire import port as ports
-from trainband.wire.codec import decode, encode
-from trainband.wire.exchange import ExchangeStream
 from trainband.wire.flight import variables
 from trainband.wire.flight.connection import STREAM_COMMAND
-from trainband.wire.flight.doorkeeper import Allowance, ConnectionLimits, Doorkeeper, Refusals
+from trainband.wire.flight.connection_guard import Allowance, ConnectionGuard, ConnectionLimits, Refusals
+from trainband.wire.flight.outbox import BODY_SCHEMA
 from trainband.wire.flight.sockets import cut
-from trainband.wire.flight.translation import refuse, translate_stream
-from trainband.wire.handshake import Door, Hello, HelloRequest, ListenerSide, Prove, Proved
-from trainband.wire.outbox import BODY_SCHEMA
-from trainband.wire.pulse import Pulse
-from trainband.wire.security import OPEN, Security
-from trainband.wire.serving import answer, refusal, serve
+from trainband.wire.flight.stream import ExchangeStream
+from trainband.wire.flight.tickets import MIDDLEWARE, TicketReceiver, ticket_of
+from trainband.wire.flight.translation import closing, refuse, translate_stream
+from trainband.wire.handling import answer, refusal, serve
+from trainband.wire.messages.codec import decode, encode
+from trainband.wire.security import handshake
+from trainband.wire.security.handshake import Hello, HelloRequest, ListenerInfo, ListenerSide, Prove, Proved
+from trainband.wire.security.revocation import RevocableHandler
+from trainband.wire.security.security import OPEN, Security
+from trainband.wire.ticker import Ticker
 from trainband.wire.transport import ANYBODY, Caller, Handler, Timeouts
 
 _READERS = frozenset({Role.OBSERVER})
@@ -43,15 +46,15 @@ _NO_ACTIONS: Mapping[str, Callable[[bytes, Caller], bytes]] = MappingProxyType({
 
 
 def _peer_name(peer: str) -> str:
-    """`host:port` of gRPC's `ipv4:host:port` or `ipv6:%5Bhost%5D:port`."""
+    """Converts gRPC's `ipv4:host:port` or `ipv6:%5Bhost%5D:port` to `host:port`."""
     return peer.partition(":")[2].replace("%5B", "[").replace("%5D", "]")
 
 
 def _leave_at_exit(server: flight.FlightServerBase) -> None:
-    """Takes back that pyarrow shuts a server down as the interpreter ends.
+    """Cancels pyarrow's shutdown of a server at the end of the interpreter.
 
-    It does so by `weakref.finalize` and would wait there for every open call, however long that takes. There is
-    no public way to the finalizer of an object; where the private one has gone, the interpreter waits.
+    pyarrow uses `weakref.finalize` and would wait for every open call, for as long as it takes. An object's finalizer
+    is not publicly accessible; if the private way is gone, the interpreter waits.
     """
     for finalizer in list(getattr(weakref.finalize, "_registry", ())):
         found = finalizer.peek()
@@ -61,7 +64,7 @@ def _leave_at_exit(server: flight.FlightServerBase) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Sealed:
-    """A call that was let in: who made it, what it said, and how to seal its answer."""
+    """An admitted call: the caller, the body, and how to seal the answer."""
 
     caller: Caller
     body: bytes
@@ -70,12 +73,13 @@ class _Sealed:
 
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Flight's calls to us. Starts to serve when made."""
+    """Receives Flight's calls. Serves as soon as it is created."""
 
     def __init__(self, location: str, listener: FlightListener, security: Security) -> None:
         self._listener = listener
+        middleware = {MIDDLEWARE: TicketReceiver()}
         if security.tls is None:
-            super().__init__(location)
+            super().__init__(location, middleware=middleware)
         else:
             files = security.tls.files
             super().__init__(
@@ -83,11 +87,12 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no 
                 tls_certificates=[(files.certificate, files.key)],
                 verify_client=True,
                 root_certificates=files.authority,
+                middleware=middleware,
             )
 
     @contextlib.contextmanager
     def _serving(self, context: Any, doing: str) -> Iterator[FlightListener]:
-        """Around each call: waits for the listener to be complete, makes refusals of exceptions."""
+        """Wraps each call: waits for the listener to be complete, turns exceptions into refusals."""
         self._listener.complete.wait()
         if self._listener.is_stopping():
             raise flight.FlightUnavailableError("stopping")
@@ -113,7 +118,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no 
         with self._serving(context, "a stream") as listener:
             command = descriptor.command or b""
             if not command.startswith(STREAM_COMMAND) or len(command) > 1024:
-                raise Refused(f"{listener.address} exchanges trainband streams and nothing else.")
+                raise Refused(f"{listener.address} only exchanges trainband streams.")
             ticket = command[len(STREAM_COMMAND) :]
             listener.serve_stream(_peer_name(context.peer()), context.peer_identity(), ticket, reader, writer)
 
@@ -134,9 +139,9 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no 
             return variables.read(listener.handler, ticket.ticket)
 
     def do_put(self, context: Any, _descriptor: Any, _reader: Any, _writer: Any) -> None:
-        with self._serving(context, "an assignment of a variable") as listener:  # nothing of it is read
+        with self._serving(context, "an assignment of a variable") as listener:  # none of it is read
             raise Refused(
-                f"{listener.address} does not let variables be assigned from outside: only the chief's own stream may."
+                f"{listener.address} does not let other clients assign variables: only the chief's own stream may."
             )
 
 
@@ -144,14 +149,9 @@ class FlightListener:
     """A Flight server for one handler.
 
     Args:
-      address: where to serve.
-      handler: what answers.
-      timeouts: how long to wait for what.
-      door: name of the shared-memory door beside it, empty where there is none.
-      actions: control calls that are not the handler's.
-      security: as whom it serves, and how it knows its callers.
-      limits: what its peers may take.
-      say: where it says whom it has refused.
+      local_socket: name of the Unix socket that opens shared-memory streams to the same handler; empty without one.
+      actions: control calls that the handler does not serve.
+      security: its identity, and how it authenticates callers.
 
     Raises:
       AddressInUse: another process has the port.
@@ -163,7 +163,7 @@ class FlightListener:
         address: str,
         handler: Handler,
         timeouts: Timeouts,
-        door: str = "",
+        local_socket: str = "",
         *,
         actions: Mapping[str, Callable[[bytes, Caller], bytes]] = _NO_ACTIONS,
         security: Security = OPEN,
@@ -171,17 +171,19 @@ class FlightListener:
         say: Say = say_on_stderr,
     ) -> None:
         host, _ = ports.split(address)
-        self.handler = handler
+        tls = security.tls
+        self._revocable = None if tls is None else RevocableHandler(handler, tls, address)
+        self.handler: Handler = self._revocable or handler
         self.scheme = "grpc+tcp" if security.tls is None else "grpc+tls"
-        """Of its address."""
+        """Scheme of its address."""
         self.complete = threading.Event()
-        """Set when calls can be answered: the server serves as soon as it is made."""
+        """Set when calls can be answered: the server starts to serve on creation."""
         self._timeouts = timeouts
         self._stopping = threading.Event()
         self._stop_lock = threading.Lock()
-        self._pulse: Pulse[ExchangeStream] = Pulse(address, timeouts.heartbeat_s / 2)
+        self._ticker: Ticker[ExchangeStream] = Ticker(address, timeouts.heartbeat_s / 2)
         self._incarnation = secrets.token_hex(8)
-        self._door = door
+        self._local_socket = local_socket
         self._actions = actions
         self._security = security
         self._limits = limits
@@ -189,7 +191,6 @@ class FlightListener:
             security.secret, replace(security.identity, incarnation=self._incarnation), time.monotonic
         )
         self._calls = Allowance(limits.calls_per_s, limits.call_burst)
-        self._greetings = Allowance(limits.greetings_per_s, limits.greeting_burst)
         self._unopened: Counter[str] = Counter()
         self._address = address
         self._refusals = Refusals(say, address)
@@ -197,18 +198,18 @@ class FlightListener:
         try:
             self._server = _Server(f"{self.scheme}://{address}", self, security)
         except (pa.ArrowException, OSError):
-            # The address was free a moment ago: somebody was faster.
+            # The address was free a moment ago: another process was faster.
             raise ports.taken(address) from None
-        self._address = self._refusals.address = ports.join(host, self._server.port)
-        # Where nobody proves anything, the first call may be as large as any.
+        self._address = self._refusals.address = with_port(host, self._server.port)
+        # Without proofs, the first call may be as large as any.
         strict = limits if security.seals else replace(limits, stranger_bytes=sys.maxsize)
-        self._doorkeeper = Doorkeeper(self._server.port, strict, self._refusals)
+        self._guard = ConnectionGuard(self._server.port, strict, self._refusals)
         self.complete.set()
-        # Nor may its destructor run then, which waits too: what the frame of a daemon thread holds is never freed.
+        # Nor may its destructor run then, which waits too: objects in the frame of a daemon thread are never freed.
         _leave_at_exit(self._server)
-        keeper = threading.Thread(target=self._server.wait, name=f"trainband-serve-{self._address}", daemon=True)
-        keeper.start()
-        # A handler that is woken in an interpreter that has ended aborts the process: they end before that.
+        waiting = threading.Thread(target=self._server.wait, name=f"trainband-serve-{self._address}", daemon=True)
+        waiting.start()
+        # A handler that wakes in a finished interpreter aborts the process, so end handlers before that.
         atexit.register(self.stop, timeouts.grace_s)
 
     @property
@@ -219,47 +220,51 @@ class FlightListener:
         """Whether `stop` was called: nothing new is served."""
         return self._stopping.is_set()
 
-    # --- who may come in
-
     def note_refusal(self, peer: str, refused: Refused) -> None:
-        """Says that a peer was refused, where that is for the people who run the job to know."""
+        """Reports that a peer was refused, if the operators of the job need to know."""
         if refused.code in (RefusalCode.UNPROVED, RefusalCode.FORBIDDEN, RefusalCode.BUSY):
-            self._refusals.note(peer, str(refused))
+            self._refusals.note_refusal(peer, str(refused))
 
     def act(self, peer: str, certificate: bytes, action: str, body: Any) -> bytes:
         """Answers one control call of a connection."""
         certified = self._certified(certificate)
         if action in handshake.OPEN_ACTIONS:
-            return self._greet(peer, certified, action, body.to_pybytes())
-        if not self._calls.take(peer, time.monotonic()):
-            raise Refused(
-                f"more than {self._limits.calls_per_s:g} calls a second come on one connection.", RefusalCode.BUSY
-            )
+            return self._greet(peer, certified, certificate, action, body.to_pybytes())
         sealed = self._let_in(action, body.to_pybytes(), peer, certified)
-        if action == handshake.DOOR:
-            answered = encode(Door(incarnation=self._incarnation, door=self._door))
+        self._count(peer, sealed)
+        if action == handshake.INFO:
+            answered = encode(ListenerInfo(incarnation=self._incarnation, local_socket=self._local_socket))
         elif action in self._actions:
-            answered = self._actions[action](sealed.body, Caller(peer, sealed.caller.identity))
+            answered = self._actions[action](sealed.body, replace(sealed.caller, peer=peer))
         else:
             answered = answer(self.handler, action, sealed.body, self._address, sealed.caller)
         if sealed.session is None:
             return answered
         return self._side.seal_answer(sealed.session, sealed.counter, answered)
 
-    def _greet(self, peer: str, certified: Identity | None, action: str, body: bytes) -> bytes:
-        if not self._greetings.take(ports.host_of(peer), time.monotonic()):
-            raise Refused(f"more than {self._limits.greetings_per_s:g} greetings a second come.", RefusalCode.BUSY)
+    def _count(self, peer: str, sealed: _Sealed) -> None:
+        """Refuses calls that a client makes too often. Calls count by session, so clients do not affect each other."""
+        if not self._calls.take(sealed.session.number if sealed.session else peer, time.monotonic()):
+            raise Refused(
+                f"more than {self._limits.calls_per_s:g} calls a second come on one connection.", RefusalCode.BUSY
+            )
+
+    def _greet(self, peer: str, certified: Identity | None, certificate: bytes, action: str, body: bytes) -> bytes:
+        # A valid proof is never refused, however many others greet: each connection pays for its own calls alone.
+        self._guard.charge(peer)
         if action == handshake.HELLO:
             asked = decode(body, HelloRequest, peer)
             if self._security.seals:
                 return encode(self._side.hello(asked))
-            self._doorkeeper.admit(peer)
-            return encode(Hello(protocol=handshake.PROTOCOL, incarnation=self._incarnation, door=self._door))
+            self._guard.admit(peer, is_new=True)
+            return encode(
+                Hello(protocol=handshake.PROTOCOL, incarnation=self._incarnation, local_socket=self._local_socket)
+            )
         proof = decode(body, Prove, peer)
         if not self._security.seals:
-            raise Refused(f"{self._address} asks nobody for a proof.")
-        session = self._side.prove(proof, peer, certified)
-        self._doorkeeper.admit(peer)
+            raise Refused(f"{self._address} does not ask for a proof.")
+        session = self._side.prove(proof, peer, certified, certificate)
+        self._guard.admit(peer, is_new=True)
         return encode(Proved(session=session.number))
 
     def _certified(self, certificate: bytes) -> Identity | None:
@@ -267,38 +272,39 @@ class FlightListener:
         return None if tls is None else tls.certified(certificate)
 
     def _let_in(self, action: str, body: bytes, peer: str | None, certified: Identity | None) -> _Sealed:
-        """Who makes a call; `peer`: the connection that it came over, if it came over one."""
+        """Identifies the caller; `peer`: the connection of the call, or `None`."""
         if not self._security.seals:
             if peer is not None:
-                self._doorkeeper.admit(peer)
+                self._guard.admit(peer)
             return _Sealed(ANYBODY, body)
-        session, counter, opened = self._side.open(action, body, peer)
+        try:
+            session, counter, opened = self._side.open(action, body, peer)
+        except AuthenticationError:
+            if peer is not None:
+                self._guard.charge(peer)
+            raise
+        if peer is None:  # the certificate that began the session must still be valid
+            certified = self._certified(session.certificate)
         if certified is not None and not certified.covers(session.identity.name):
             raise AuthenticationError(f"a session of {session.identity.name} was used by {certified.name}.")
-        return _Sealed(Caller(session.peer, session.identity), opened, session, counter)
+        return _Sealed(Caller(session.peer, session.identity, session.certificate), opened, session, counter)
 
     def caller_of(self, ticket: bytes) -> Caller:
-        """Who opens a stream of this machine with this ticket, which it got over a connection of its own."""
+        """Identifies the opener of a local stream by this ticket, obtained over a connection of its own."""
         return self._let_in(handshake.STREAM, ticket, None, None).caller
 
     def let_read(self, context: Any, doing: str) -> None:
-        """Raises `Refused` where whoever is connected may not read; any Flight client may be that."""
+        """Raises `Refused` if the caller may not read. With certificates, any Flight client may be the caller."""
         peer = _peer_name(context.peer())
-        if not self._calls.take(peer, time.monotonic()):
-            raise Refused(
-                f"more than {self._limits.calls_per_s:g} calls a second come on one connection.", RefusalCode.BUSY
-            )
-        identity = self._certified(context.peer_identity())
-        if self._security.seals and identity is None:
-            identity = self._side.identity_of(peer)
-            if identity is None:
-                raise AuthenticationError(
-                    "whoever reads variables proves first that it belongs to the job: see trainband.prove."
-                )
-        Caller(peer, identity).require(_READERS, doing)
-        self._doorkeeper.admit(peer)
-
-    # --- streams
+        certified = self._certified(context.peer_identity())
+        if certified is None:
+            action, ticket = ticket_of(context)
+            sealed = self._let_in(action, ticket, peer, None)
+        else:
+            sealed = _Sealed(Caller(peer, certified), b"")
+            self._guard.admit(peer)
+        self._count(peer, sealed)
+        sealed.caller.require(_READERS, doing)
 
     def serve_stream(self, peer: str, certificate: bytes, ticket: bytes, reader: Any, writer: Any) -> None:
         """Serves one exchange in the thread of its call."""
@@ -306,7 +312,7 @@ class FlightListener:
         host = ports.host_of(peer)
         with self._stop_lock:
             if self._unopened[host] >= self._limits.unopened_streams_per_host:
-                raise Refused(f"{host} has opened too many streams that say nothing.", RefusalCode.BUSY)
+                raise Refused(f"{host} has opened too many streams that send nothing.", RefusalCode.BUSY)
             self._unopened[host] += 1
         opened = False
 
@@ -331,14 +337,17 @@ class FlightListener:
                 is_stopping=self.is_stopping,
                 opened=note_opened,
             )
-            # Whoever opens a stream and says nothing is cut off.
+            # A client that opens a stream and sends nothing is cut off.
             stream.abort_at = time.monotonic() + self._timeouts.connect_s
-            self._pulse.add(stream)
+            self._ticker.add(stream)
             try:
                 stream.greet()
-                stream.end_stream(serve(self.handler, stream, self._address, caller))
+                reason = serve(self.handler, stream, self._address, caller)
+                stream.end(reason)
+                if reason:
+                    raise closing(reason)
             finally:
-                self._pulse.remove(stream)
+                self._ticker.remove(stream)
         finally:
             note_opened()
 
@@ -349,17 +358,19 @@ class FlightListener:
                 return
             self._stopping.set()
         atexit.unregister(self.stop)
-        for stream in self._pulse.streams():
+        for stream in self._ticker.streams():
             stream.wake()
-        # In a thread of its own, because gRPC waits for open streams however long they stay. A thread that is
-        # given up holds the server, so that no destructor waits for them either when the process ends.
+        # In a thread of its own, because gRPC waits for open streams without limit. An abandoned thread
+        # holds the server, so no destructor waits for them either when the process ends.
         server = self._server
         shutdown = threading.Thread(target=server.shutdown, name=f"trainband-stop-{self._address}", daemon=True)
         shutdown.start()
         shutdown.join(0.8 * grace_s)
         if shutdown.is_alive():
-            # Also those without a stream: gRPC waits until every client has heard its end.
+            # Also those without a stream: gRPC waits until every client has received its end.
             cut(server.port)
             shutdown.join(max(0.0, deadline - time.monotonic()))
-        self._pulse.close()
-        self._doorkeeper.close()
+        self._ticker.close()
+        self._guard.close()
+        if self._revocable is not None:
+            self._revocable.close()

@@ -1,4 +1,4 @@
-"""The TCP connections of a Flight server. gRPC shows Python none of them, but they are this process's own."""
+"""The TCP connections of a Flight server. gRPC hides them from Python, but they are this process's own."""
 
 from __future__ import annotations
 
@@ -9,46 +9,60 @@ import stat
 import struct
 import sys
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from trainband.wire import port as ports
+from trainband.runtime.hosts import with_port
 
 _DESCRIPTORS = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
 _TCP_INFO = getattr(socket, "TCP_INFO", None)
 _RECEIVED = struct.Struct("<Q")
 _RECEIVED_OFFSET = 128
-"""Of `tcpi_bytes_received` in Linux's struct tcp_info."""
+"""Offset of `tcpi_bytes_received` in Linux's struct tcp_info."""
 
 
-def connections(port: int) -> Iterator[tuple[str, socket.socket]]:
-    """The connections that came in at our `port`: who is at the other end, and the socket, for as long as it is looked
-    at: shutdown(2) on any descriptor of a socket ends it.
+class ConnectionKey(NamedTuple):
+    """One connection. Its address alone is ambiguous: another process can use the port after it has ended, or at the
+    same time towards another address of this machine.
+    """
+
+    peer: str
+    """`host:port` of the other end."""
+    inode: int
+    """Inode of our socket: unique while the socket is open."""
+
+
+def connections(port: int) -> Iterator[tuple[ConnectionKey, socket.socket]]:
+    """Yields the incoming connections of our `port`, each with its socket during its iteration: shutdown(2) on
+    any descriptor of a socket ends it.
     """
     for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - numbers, not paths
         with contextlib.suppress(OSError):
             if not stat.S_ISSOCK(os.stat(int(name)).st_mode):  # noqa: PTH116 - a number, not a path
                 continue
-            # Not socket.fromfd: told the wrong family it gives wrong addresses.
+            # Not socket.fromfd: with the wrong family it returns wrong addresses.
             with socket.socket(fileno=os.dup(int(name))) as connection:
                 if connection.family not in (socket.AF_INET, socket.AF_INET6):
                     continue
                 if connection.getsockname()[1] == port:
                     host, number = connection.getpeername()[:2]
-                    yield ports.join(host.removeprefix("::ffff:"), number), connection
+                    inode = os.fstat(connection.fileno()).st_ino
+                    yield ConnectionKey(with_port(host.removeprefix("::ffff:"), number), inode), connection
 
 
 def cut(port: int, peer: str = "") -> None:
-    """Breaks the connections of our `port`, or only that with `peer`, which ends all that is blocked on them.
+    """Breaks the connections of our `port`, or only that with `peer`, which ends all calls blocked on them.
 
-    Python cannot cancel a Flight call at the server. A client has one connection of its own.
+    Python cannot cancel a Flight call at the server. A client has its own connection. If another process has since
+    taken its address, that process's connection breaks, and it can reconnect.
     """
-    for found, connection in connections(port):
-        if peer in ("", found):
+    for key, connection in connections(port):
+        if peer in ("", key.peer):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
 
 def received_bytes(connection: socket.socket) -> int:
-    """How much has come in over a connection; 0 where the system does not tell."""
+    """Returns the bytes received over a connection; 0 if the system does not report them."""
     if sys.platform != "linux" or _TCP_INFO is None:
         return 0
     info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _RECEIVED_OFFSET + _RECEIVED.size)

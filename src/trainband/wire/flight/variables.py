@@ -1,4 +1,4 @@
-"""The variables of a task as any Flight client sees them."""
+"""The variables of a task as seen by any Flight client."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 import pyarrow.flight as flight
 
 from trainband.errors import Refused
-from trainband.wire.columns import tensor_batches, tensor_schema
+from trainband.wire.flight.columns import tensor_batches, tensor_schema
 from trainband.wire.transport import Handler, Tensor
 
 _LONGEST_NAME = 1024
 
 
 def name_of(descriptor: Any) -> str:
-    """The variable that a client asks for.
+    """Returns the variable that a client asks for.
 
     Raises:
-      Refused: it names none.
+      Refused: the client names none.
     """
     if descriptor.descriptor_type != flight.DescriptorType.PATH or not descriptor.path:
-        raise Refused("a variable is named by a descriptor path of one part, such as [hidden/kernel].")
+        raise Refused("name a variable by a descriptor path of one part, such as [hidden/kernel].")
     return _text(b"/".join(descriptor.path))
 
 
 def info_of(handler: Handler, descriptor: Any, scheme: str) -> Any:
-    """Where the variable is that a client asks for, and what it looks like.
+    """Returns the location and schema of the variable that a client asks for.
 
     Raises:
       Refused: there is no such variable.
@@ -39,7 +39,7 @@ def info_of(handler: Handler, descriptor: Any, scheme: str) -> Any:
 
 
 def describe(tensor: Tensor, scheme: str) -> Any:
-    """A variable as a `FlightInfo`; `scheme`: of the addresses in it, `grpc+tcp` or `grpc+tls`."""
+    """Describes a variable as a `FlightInfo`; `scheme`: of its addresses, `grpc+tcp` or `grpc+tls`."""
     schema = tensor_schema(tensor.name, tensor.shape, tensor.dtype)
     width = schema.field("values").type.value_type.bit_width // 8
     return flight.FlightInfo(
@@ -55,7 +55,7 @@ def describe(tensor: Tensor, scheme: str) -> Any:
 
 
 def read(handler: Handler, ticket: bytes) -> Any:
-    """The rows of a variable that this task has, as a stream."""
+    """Returns this task's rows of a variable, as a stream."""
     name = _text(ticket)
     first_row, values = handler.read(name)
     schema = tensor_schema(name, values.shape, str(values.dtype))
@@ -65,5 +65,5 @@ def read(handler: Handler, ticket: bytes) -> Any:
 
 def _text(name: bytes) -> str:
     if len(name) > _LONGEST_NAME:
-        raise Refused(f"a variable's name has at most {_LONGEST_NAME} bytes, and this one has {len(name)}.")
+        raise Refused(f"a variable's name has at most {_LONGEST_NAME} bytes, but this one has {len(name)}.")
     return name.decode(errors="replace")

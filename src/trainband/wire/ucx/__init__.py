@@ -1,25 +1,25 @@
-"""Streams over UCX (openucx.org): RDMA where the network has it, TCP and shared memory elsewhere.
+"""Streams over UCX (openucx.org): RDMA if the network has it, TCP and shared memory elsewhere.
 
-`library.py` is UCX's C interface, `context.py` UCX in this process, `pipe.py` one stream's worker and endpoint and how
-threads wait, `frames.py` frames as UCX's messages, `stream.py` the stream, `door.py` how one comes about.
+`library.py` is UCX's C interface, `context.py` UCX in this process, `endpoint.py` one stream's worker and endpoint and
+the waiting of its threads, `frames.py` frames as UCX messages, `stream.py` the stream, `listener.py` its opening.
 """
 
 from __future__ import annotations
 
-from .context import UcxContext, is_installed, ucx
-from .door import OPEN, StreamPulse, UcxDoor, no_door, open_ucx_stream
-from .library import has_rdma
-from .stream import UcxStream
+from trainband.wire.ucx.context import UcxContext, is_installed, ucx
+from trainband.wire.ucx.library import has_rdma
+from trainband.wire.ucx.listener import OPEN, StreamTicker, UcxListener, not_served, open_ucx_stream
+from trainband.wire.ucx.stream import UcxStream
 
 __all__ = [
     "OPEN",
-    "StreamPulse",
+    "StreamTicker",
     "UcxContext",
-    "UcxDoor",
+    "UcxListener",
     "UcxStream",
     "has_rdma",
     "is_installed",
-    "no_door",
+    "not_served",
     "open_ucx_stream",
     "ucx",
 ]

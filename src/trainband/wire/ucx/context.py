@@ -3,44 +3,46 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import resource
 import threading
 from collections.abc import Mapping
 from ctypes import byref, c_void_p
 
-from ...cluster.resolvers.transport import ucx_settings
-from ...errors import TransportUnavailable
-from . import library
-from .library import EndpointParams, Library, Params, WorkerParams, has_rdma
+from trainband.cluster.resolvers.transport import ucx_settings
+from trainband.errors import TransportUnavailable
+from trainband.wire.ucx import library
+from trainband.wire.ucx.library import EndpointParams, Library, Params, WorkerParams, has_rdma
 
 SETTINGS: Mapping[str, str] = {
-    # Segments that hold a small model's gradient, and socket buffers that hold some of them: 320 kB each way took
+    # Segments that hold a small model's gradient, and socket buffers that hold several: 320 kB each way took
     # 0.41 ms with UCX's defaults and 0.09 ms with these; 400 MB 980 ms and 117 ms.
     "TCP_TX_SEG_SIZE": "256K",
     "TCP_RX_SEG_SIZE": "256K",
     "TCP_SNDBUF": "4M",
     "TCP_RCVBUF": "4M",
-    # Else a port behind a firewall would hold its caller, in a C function, for two minutes.
+    # Otherwise a port behind a firewall would block the caller, in a C function, for two minutes.
     "TCP_CONN_NB": "y",
-    # From here on UCX sends arrays from where they lie.
+    # From here on UCX sends arrays in place.
     "ZCOPY_THRESH": "8K",
-    # Up to here it sends at once; from here on it asks first, so that the data comes straight into its place. To ask
+    # Up to here it sends at once; beyond, it first asks, so that the data arrives in its final place. Asking
     # costs both ends a wake-up: 0.50 ms for 320 kB each way became 0.66 ms.
     "RNDV_THRESH": "1M",
 }
-"""What trainband sets of UCX where the user's environment says nothing (`UCX_` before the name)."""
+"""UCX settings that apply unless set in the user's environment (`UCX_` before the name)."""
 
 SMALL_MEMLOCK = 64 << 20
-"""Bytes. With less memory that may be locked, RDMA cannot register the buffers of an ordinary model."""
+"""Bytes. With less lockable memory, RDMA cannot register the buffers of an ordinary model."""
 
 _API = (1, 14)
+_AVOID_S = 600.0
 
 
 class UcxContext:
-    """`ucp_context_h`, with what is the same for all streams of this process.
+    """`ucp_context_h`, with the state shared by all streams of this process.
 
     Raises:
-      TransportUnavailable: UCX is not here, is too old, or cannot be used as the environment sets it up.
+      TransportUnavailable: UCX is missing, too old, or unusable with the settings of the environment.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -53,9 +55,18 @@ class UcxContext:
         self.settings = settings
         self.library = Library(path)
         if "LOG_LEVEL" not in settings:
-            # UCX writes to the standard output, which belongs to the user's program; its errors reach us as statuses.
+            # UCX writes to standard output, which belongs to the user's program; we get its errors as statuses.
             self.library.set_global("LOG_LEVEL", "fatal")
         self.handle = self._make()
+        self._strangers_at = -math.inf
+
+    def note_strangers(self, now: float) -> None:
+        """Records that a stranger has sent to our UCX port."""
+        self._strangers_at = now
+
+    def has_strangers(self, now: float) -> bool:
+        """Whether that was recent, so that streams should use another transport."""
+        return now - self._strangers_at < _AVOID_S
 
     def _make(self) -> int:
         ucp = self.library
@@ -76,7 +87,7 @@ class UcxContext:
         return handle.value or 0
 
     def check(self, status: int, doing: str) -> None:
-        """Raises `TransportUnavailable` where UCX has refused something that this machine should have."""
+        """Raises `TransportUnavailable` if UCX has refused something that this machine should have."""
         if status != library.OK:
             raise TransportUnavailable(
                 f"UCX {self.library.version_text} cannot be used here: {doing} ({self.library.describe(status)})"
@@ -88,13 +99,11 @@ class UcxContext:
         hints = [f"the environment sets {', '.join(said)}"] if said else []
         soft = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
         if has_rdma() and 0 <= soft < SMALL_MEMLOCK:
-            hints.append(
-                f"RDMA needs locked memory, of which this process may have {soft >> 10:,} KiB: raise `ulimit -l`"
-            )
+            hints.append(f"RDMA needs locked memory, but this process may have {soft >> 10:,} KiB: raise `ulimit -l`")
         return "; " + "; ".join(hints) if hints else ""
 
     def make_worker(self) -> int:
-        """A `ucp_worker_h`, whose messages wake its descriptor."""
+        """Creates a `ucp_worker_h`, whose messages wake its descriptor."""
         handle = c_void_p()
         params = WorkerParams(
             field_mask=WorkerParams.THREAD_MODE | WorkerParams.EVENTS | WorkerParams.FLAGS,
@@ -102,11 +111,11 @@ class UcxContext:
             events=library.WAKE_ON_TAG_SEND | library.WAKE_ON_TAG_RECEIVE,
             flags=WorkerParams.IGNORE_REQUEST_LEAK,
         )
-        self.check(self.library.worker_create(self.handle, byref(params), byref(handle)), "no worker can be made")
+        self.check(self.library.worker_create(self.handle, byref(params), byref(handle)), "it cannot create a worker")
         return handle.value or 0
 
     def make_endpoint(self, worker: int, address: bytes, on_error: library.OnErrorCallback) -> int:
-        """A `ucp_ep_h` to the worker with this address. Its failure is told to `on_error`."""
+        """Creates a `ucp_ep_h` to the worker with this address. Calls `on_error` when it fails."""
         handle = c_void_p()
         held = ctypes.create_string_buffer(address, len(address))
         params = EndpointParams(
@@ -124,7 +133,7 @@ _OFTEN_WRONG = ("TLS", "NET_DEVICES", "TCP_PORT_RANGE", "IB_GID_INDEX")
 
 
 def is_installed() -> bool:
-    """Whether UCX is here, usable or not; it is not loaded for that."""
+    """Whether UCX is installed, usable or not; does not load it."""
     return bool(library.find())
 
 
@@ -133,10 +142,10 @@ _found: list[UcxContext | TransportUnavailable] = []
 
 
 def ucx() -> UcxContext:
-    """UCX in this process, set up by whoever asks first.
+    """Returns UCX in this process, set up on the first call.
 
     Raises:
-      TransportUnavailable: as `UcxContext`; the same one each time.
+      TransportUnavailable: as `UcxContext`; the same error each time.
     """
     with _lock:
         if not _found:

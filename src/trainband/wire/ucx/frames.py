@@ -1,11 +1,16 @@
-"""Frames as messages of UCX.
+"""Frames as UCX messages; `wire/transport.py` defines a frame.
 
-A small frame is one message: its head and its body, laid out as `arena.layout` says. A large one is a message with the
-head, then one for each 16 MiB of the body, some of which are under way at a time: so who sends can tell whether the
-other end takes anything, and who receives has each where it stays.
+A message's tag holds its kind. The sizes come before the header, because they rarely change:
 
-The sender gives UCX a list of addresses: large arrays are sent from where they lie, small ones are gathered, with the
-gaps that align them. The receiver's memory has the layout of the body, and is what JAX reads.
+    FRAME     prefix | sizes | header | gap to a multiple of 64 | body
+    HEAD      prefix | sizes | header
+    CHUNK     body[...], 16 MiB, the last one less
+
+A small frame is one message of the kind FRAME. A large one is a HEAD, then its CHUNKs, several of which are in flight
+at a time: so the sender can tell whether the other end takes anything, and the receiver gets each in its final place.
+
+The sender gives UCX a list of addresses: large arrays are sent in place, small ones are gathered, with the
+gaps that align them. The receiver's memory has the layout of the body, and JAX reads it in place.
 """
 
 from __future__ import annotations
@@ -20,31 +25,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import PeerError, ProtocolError
-from ..arena import aligned, aligned_memory, as_bytes, layout
-from ..limits import LIMITS
-from ..serving import ended, too_large
-from ..transport import Bytes, Frame
-from .pipe import Pipe
+from trainband.errors import PeerError, ProtocolError
+from trainband.wire.arena import aligned, aligned_memory, as_bytes, layout
+from trainband.wire.handling import ended, too_large
+from trainband.wire.limits import LIMITS
+from trainband.wire.transport import Bytes, Frame
+from trainband.wire.ucx.endpoint import Endpoint
 
-# bytes of header, arrays, bytes of the whole body as it is laid out; the sizes of the arrays and the header follow
+# bytes of header, arrays, bytes of the whole body as laid out; the sizes of the arrays and the header follow
 _PREFIX = struct.Struct("<IIQ")
 
 CHUNK_BYTES = 16 << 20
 SMALL_HEAD = 64 << 10
-"""Bytes. A frame with a longer head, in front of which its body would be moved, is sent in several messages."""
+"""Bytes. A frame with a longer head, which would displace its body, is sent in several messages."""
 _GATHER_BELOW = 16 << 10
-"""Bytes. A smaller array is copied: an address more costs as much."""
+"""Bytes. A smaller array is copied: another address costs as much."""
 _WINDOW = 4
-"""Chunks that may be under way."""
-_MOST_WORDS = 8192
-"""Bytes of parting words."""
+"""Chunks in flight."""
+_MOST_REASON = 8192
+"""Size limit of the reason for a stream's end, in bytes."""
 _MOST_HEAD = 64 << 20
-"""Bytes of a header and of the sizes of its arrays."""
+"""Size limit of a header with the sizes of its arrays, in bytes."""
 
 
 class Kind(IntEnum):
-    """What a message is; in the lowest bits of its tag."""
+    """The kind of a message; in the lowest bits of its tag."""
 
     FRAME = 1  # head and body
     HEAD = 2  # of a frame whose body follows in chunks, if it has one
@@ -52,12 +57,12 @@ class Kind(IntEnum):
     ALIVE = 4
     END = 5
     HELLO = 6
-    WELCOME = 7
+    ACCEPTED = 7
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A range of a body that lies in one place: in an array, or, where `array` is -1, among the gathered ones."""
+    """A range of a body in one place: in an array, or, if `array` is -1, among the gathered bytes."""
 
     array: int
     start: int
@@ -68,9 +73,9 @@ class _Message:
     """One message of a frame: a list of (address, bytes), some of which change with every frame.
 
     Args:
-      runs: what it has of the body.
+      runs: its part of the body.
       gathered: the address of the gathered bytes.
-      head: how many addresses stand before those of the body.
+      head: number of addresses before those of the body.
     """
 
     def __init__(self, kind: Kind, runs: Sequence[_Run], gathered: int, head: int = 0) -> None:
@@ -85,13 +90,13 @@ class _Message:
                 self._arrays.append((row, run.array, run.start))
 
     def fill(self, body: Sequence[NDArray[np.generic]]) -> None:
-        """Puts in where the arrays of this frame are."""
+        """Fills in the addresses of this frame's arrays."""
         for row, array, start in self._arrays:
             self.places[row, 0] = _address(body[array]) + start
 
 
 class _Plan:
-    """How bodies of some sizes are sent."""
+    """How to send bodies of given sizes."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         self.sizes = sizes
@@ -110,7 +115,7 @@ class _Plan:
         self._chunks = [_Message(Kind.CHUNK, chunk, address) for chunk in chunks]
 
     def _reserve(self, header_size: int) -> None:
-        """Makes room for the head of a frame, whose constant part is written."""
+        """Makes room for the head of a frame, and writes its constant part."""
         self._room = max(256, 2 * header_size)
         self._head = aligned_memory(aligned(_PREFIX.size + len(self._packed_sizes) + self._room))
         self._head[:] = 0
@@ -121,7 +126,7 @@ class _Plan:
         self._head_view[start : self._header_start] = self._packed_sizes
 
     def messages(self, header: bytes, body: Sequence[NDArray[np.generic]]) -> list[_Message]:
-        """What to send for a frame."""
+        """Returns the messages that make up a frame."""
         if len(header) > self._room:
             self._reserve(len(header))
         _PREFIX.pack_into(self._head, 0, len(header), len(self.sizes), self.end)
@@ -130,7 +135,7 @@ class _Plan:
         for index, place in self._copies:
             np.copyto(place, as_bytes(body[index]))
         if self._frame is not None and stop <= SMALL_HEAD:
-            # The body comes after the head, where it is aligned.
+            # The body follows the head, at an aligned offset.
             self._frame.places[0] = (self._head_address, aligned(stop))
             self._frame.fill(body)
             return [self._frame]
@@ -141,7 +146,7 @@ class _Plan:
 
 
 def _runs(sizes: tuple[int, ...], offsets: Sequence[int], end: int) -> tuple[list[_Run], list[tuple[int, int]], int]:
-    """A body as runs, (array, place among the gathered bytes) of each small one, and how many bytes are gathered."""
+    """Returns a body as runs, (array, offset among the gathered bytes) of each small one, and the gathered size."""
     runs: list[_Run] = []
     copied: list[tuple[int, int]] = []
     begun, gathered = 0, 0  # of the body; of the gathered bytes
@@ -188,25 +193,25 @@ def _address(memory: NDArray[Any]) -> int:
 class Outbox:
     """Sends frames, one at a time."""
 
-    def __init__(self, pipe: Pipe) -> None:
-        self._pipe = pipe
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
         self._plan = _Plan(())
         self._left: deque[_Message] = deque()
         self._under_way: deque[int] = deque()
         self._held: Sequence[NDArray[np.generic]] = ()
         self.taken = 0
-        """How many messages UCX has done with."""
+        """Number of messages that UCX has finished."""
 
     def load(self, header: bytes, body: Sequence[NDArray[np.generic]]) -> None:
-        """The next frame. Its arrays are the outbox's until `advance` says that it has gone."""
+        """Takes the next frame. Its arrays belong to the outbox until `advance` reports that it has gone."""
         sizes = tuple([array.nbytes for array in body])
         if sizes != self._plan.sizes:
             self._plan = _Plan(sizes)
-        self._held = body  # UCX reads them until they have gone, whatever becomes of who sends
+        self._held = body  # UCX reads them until they have gone, even if the sending thread is gone
         self._left.extend(self._plan.messages(header, body))
 
     def advance(self) -> bool:
-        """Sends what may be sent now; whether all of the frame has gone.
+        """Sends what may be sent now; returns whether the whole frame has gone.
 
         Raises:
           Broken: it cannot be sent.
@@ -216,9 +221,9 @@ class Outbox:
                 message = self._left.popleft()
                 if message.count == 1:
                     address, count = message.places[0].tolist()
-                    request = self._pipe.send(message.kind, address, count)
+                    request = self._endpoint.send(message.kind, address, count)
                 else:
-                    request = self._pipe.send(message.kind, message.address, message.count, scattered=True)
+                    request = self._endpoint.send(message.kind, message.address, message.count, scattered=True)
                 if request:
                     self._under_way.append(request)
                 else:
@@ -226,14 +231,14 @@ class Outbox:
             if not self._under_way:
                 self._held = ()
                 return True
-            if not self._pipe.finished(self._under_way[0]):
+            if not self._endpoint.finished(self._under_way[0]):
                 return False
             self._under_way.popleft()
             self.taken += 1
 
 
 class _Memory:
-    """Where a frame is received, used again for later ones."""
+    """The memory that receives a frame, reused for later ones."""
 
     def __init__(self) -> None:
         self.bytes = aligned_memory(0)
@@ -242,16 +247,16 @@ class _Memory:
         self._views: tuple[Bytes, ...] = ()
 
     def reserve(self, size: int) -> int:
-        """Makes room for this many bytes; where."""
+        """Makes room for this many bytes; returns the address."""
         if size > self.bytes.size:
-            # The old memory goes before the new one comes, or a growing body would need both.
+            # Free the old memory before allocating, or a growing body would need both.
             self._views, self._made_for, self.bytes = (), None, aligned_memory(0)
             self.bytes = aligned_memory(size)
             self.address = _address(self.bytes)
         return self.address
 
     def views(self, sizes: tuple[int, ...], start: int) -> tuple[Bytes, ...]:
-        """One view for each array of a body that begins at `start`; the same objects while the sizes stay the same."""
+        """Returns one view per array of a body that begins at `start`; the same objects for the same sizes."""
         if self._made_for != (sizes, start):
             offsets, _ = layout(sizes)
             self._views = tuple(
@@ -261,37 +266,44 @@ class _Memory:
         return self._views
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The received sizes of a frame's arrays, and the end of its body with and without gaps."""
+
+    raw_sizes: bytes
+    sizes: tuple[int, ...]
+    end: int
+    nbytes: int
+
+
 class Inbox:
     """Receives frames, one at a time.
 
-    The frame that was taken last keeps its memory until it is given back; another one may come into other memory
-    meanwhile, but no third.
-
-    Args:
-      peer: who sends them, for messages.
+    The last frame keeps its memory until it is given back; meanwhile another may be received into other memory,
+    but not a third.
     """
 
-    def __init__(self, pipe: Pipe, peer: str) -> None:
-        self._pipe = pipe
+    def __init__(self, endpoint: Endpoint, peer: str) -> None:
+        self._endpoint = endpoint
         self._peer = peer
         self._lent: _Memory | None = None
         self._spare = [_Memory()]
         self._filling: _Memory | None = None
         self._head = aligned_memory(0)
-        self._coming: tuple[int, int, int] | None = None  # kind, bytes and request of what is being received
+        self._coming: tuple[int, int, int] | None = None  # kind, bytes and request of the message being received
         self._chunks: deque[int] = deque()
         self._placed = self._end = self._start = 0
         self._header = b""
-        self._raw_sizes, self._sizes = b"", ()  # type: tuple[bytes, tuple[int, ...]]
-        self._laid_out = self._body_bytes = 0
+        self._layout = _Layout(b"", (), 0, 0)
         self.is_whole = False
         """Whether a frame can be taken."""
         self.most_bytes = LIMITS.frame_bytes
-        self._parting: PeerError | None = None
+        self.parting: PeerError | None = None
+        """Why nothing more is sent; earlier messages may still arrive."""
         self.over: PeerError | None = None
-        """Why nothing more comes."""
+        """Why nothing more arrives."""
         self.heard = 0
-        """How many messages have come."""
+        """Number of messages received."""
 
     @property
     def is_within(self) -> bool:
@@ -300,21 +312,21 @@ class Inbox:
 
     @property
     def is_parted(self) -> bool:
-        """Whether the other end has said that it is over, whatever of what it sent before is still to be received."""
-        return self._parting is not None or self.over is not None
+        """Whether the other end has announced its end, even if its earlier messages are still to be received."""
+        return self.parting is not None or self.over is not None
 
     def look_for_end(self) -> bool:
-        """Whether it has, by now."""
-        if not self.is_parted and not self._pipe.failure and (handle := self._pipe.find(Kind.END)):
-            self._part(handle, self._pipe.found[1])
+        """Checks for the announcement; returns `is_parted`."""
+        if not self.is_parted and (handle := self._endpoint.find(Kind.END)):
+            self._part(handle, self._endpoint.found[1])
         return self.is_parted
 
     def _part(self, handle: int, length: int) -> None:
-        words = aligned_memory(min(length, _MOST_WORDS))
-        if length <= words.size and not self._pipe.accept(handle, _address(words), length):
-            self._parting = ended(self._peer, words.tobytes().decode(errors="replace"))
-        else:  # what is that short comes at once
-            self._parting = ended(self._peer, "")
+        reason = aligned_memory(min(length, _MOST_REASON))
+        if length <= reason.size and not self._endpoint.accept(handle, _address(reason), length):
+            self.parting = ended(self._peer, reason.tobytes().decode(errors="replace"))
+        else:  # a message that short arrives at once
+            self.parting = ended(self._peer, "")
 
     def give_back(self) -> None:
         """Ends the loan of the last frame."""
@@ -323,22 +335,22 @@ class Inbox:
             self._lent = None
 
     def take(self) -> Frame:
-        """The frame that `advance` has found whole."""
+        """Returns the complete frame found by `advance`."""
         self.is_whole = False
         self._lent, self._filling = self._filling, None
-        views = () if self._lent is None else self._lent.views(self._sizes, self._start)
+        views = () if self._lent is None else self._lent.views(self._layout.sizes, self._start)
         return Frame(self._header, views)
 
     def advance(self) -> bool:
-        """Takes what has come; whether a frame is whole, or nothing more comes.
+        """Takes what has arrived; returns whether a frame is complete, or nothing more arrives.
 
         Raises:
-          Broken: the way to the other end has broken.
+          Broken: the connection to the other end has broken.
         """
         while not self.is_whole and self.over is None:
             if self._coming is not None:
                 kind, length, request = self._coming
-                if request and not self._pipe.finished(request):
+                if request and not self._endpoint.finished(request):
                     return False
                 self._coming = None
                 self._open(kind, length)
@@ -350,32 +362,32 @@ class Inbox:
         return True
 
     def _begin(self) -> bool:
-        handle = self._pipe.find()
+        handle = self._endpoint.find()
         if not handle:
-            self.over = self._parting
+            self.over = self.parting
             return self.over is not None
         self.heard += 1
-        kind, length = self._pipe.found
+        kind, length = self._endpoint.found
         if kind == Kind.FRAME and length <= CHUNK_BYTES:
             self._filling = self._spare.pop() if self._spare else _Memory()
             memory = self._filling.reserve(length)
         elif kind == Kind.END:
             self._part(handle, length)
             return True
-        elif kind in (Kind.HEAD, Kind.ALIVE, Kind.HELLO, Kind.WELCOME) and length <= _MOST_HEAD:
+        elif kind in (Kind.HEAD, Kind.ALIVE, Kind.HELLO, Kind.ACCEPTED) and length <= _MOST_HEAD:
             if self._head.size < length:
                 self._head = aligned_memory(length)
             memory = _address(self._head)
         else:
             self.over = ProtocolError(
-                f"{self._peer} sent a message of the kind {kind} with {length:,} bytes, which cannot come here."
+                f"{self._peer} sent a message of the kind {kind} with {length:,} bytes, which is not allowed here."
             )
             return True
-        self._coming = kind, length, self._pipe.accept(handle, memory, length)
+        self._coming = kind, length, self._endpoint.accept(handle, memory, length)
         return True
 
     def _open(self, kind: int, length: int) -> None:
-        """Looks at a message that is there."""
+        """Reads a message that has arrived."""
         if kind not in (Kind.FRAME, Kind.HEAD):
             return
         memory = self._head if self._filling is None else self._filling.bytes
@@ -392,15 +404,13 @@ class Inbox:
             raise ValueError("lengths")
         raw_sizes = memory[_PREFIX.size : start].tobytes()
         self._header = memory[start:stop].tobytes()
-        if raw_sizes != self._raw_sizes:
+        if raw_sizes != self._layout.raw_sizes:
             sizes = struct.unpack(f"<{arrays}Q", raw_sizes)
-            self._laid_out = layout(sizes)[1]
-            self._body_bytes = sum(sizes)
-            self._raw_sizes, self._sizes = raw_sizes, sizes
-        if self._body_bytes > self.most_bytes:
-            self.over = too_large(self._peer, self._body_bytes, self.most_bytes)
+            self._layout = _Layout(raw_sizes, sizes, layout(sizes)[1], sum(sizes))
+        if self._layout.nbytes > self.most_bytes:
+            self.over = too_large(self._peer, self._layout.nbytes, self.most_bytes)
             return
-        if end != self._laid_out:
+        if end != self._layout.end:
             raise ValueError("sizes")
         if is_frame:
             self._start = aligned(stop)
@@ -416,30 +426,30 @@ class Inbox:
         self.is_whole = not end
 
     def _receive_chunks(self) -> bool:
-        """Whether anything has come of the body."""
+        """Receives chunks; returns whether any of the body has arrived."""
         assert self._filling is not None
         moved = False
         while self._placed < self._end and len(self._chunks) < _WINDOW:
-            chunk = self._pipe.find(Kind.CHUNK)
+            chunk = self._endpoint.find(Kind.CHUNK)
             if not chunk:
                 break
             moved = True
             self.heard += 1
-            length = self._pipe.found[1]
+            length = self._endpoint.found[1]
             if length != min(CHUNK_BYTES, self._end - self._placed):
-                self.over = ProtocolError(f"{self._peer} sent a body that is not as its frame said.")
+                self.over = ProtocolError(f"{self._peer} sent a body that does not match its frame.")
                 return True
-            request = self._pipe.accept(chunk, self._filling.address + self._placed, length)
+            request = self._endpoint.accept(chunk, self._filling.address + self._placed, length)
             self._placed += length
             if request:
                 self._chunks.append(request)
-        while self._chunks and self._pipe.finished(self._chunks[0]):
+        while self._chunks and self._endpoint.finished(self._chunks[0]):
             self._chunks.popleft()
             moved = True
         if self._placed == self._end and not self._chunks:
             self._end, self.is_whole = 0, True
             return True
         if not moved and self.look_for_end():  # in the middle of a frame
-            self.over = self._parting
+            self.over = self.parting
             return True
         return moved

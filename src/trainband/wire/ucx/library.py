@@ -1,10 +1,10 @@
 """UCX's C interface (`ucp.h` of openucx.org, version 1), as far as streams need it, by ctypes.
 
-The functions are called as C has them; what stands here is their signatures, the structures that they take, and the
-search for the library. ctypes gives the interpreter to other threads during a call.
+The functions have the same names as in C; this file declares their signatures and structures, and finds the
+library. ctypes releases the GIL during a call.
 
-UCX's own Python package, ucxx, would bring CUDA's bindings and RAPIDS' memory manager along, and an event loop of its
-own; docs/networks.md has the figures that decided against it.
+UCX's own Python package, ucxx, would require CUDA's bindings and RAPIDS' memory manager, and its own event loop;
+docs/networks.md has the figures that decided against it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ...errors import TransportUnavailable
+from trainband.errors import TransportUnavailable
 
 OK, IN_PROGRESS = 0, 1
 
@@ -86,7 +86,7 @@ class WorkerParams(Structure):
 OnError = CFUNCTYPE(None, c_void_p, c_void_p, c_int)
 """(argument, endpoint, status): called inside `ucp_worker_progress` when an endpoint has failed."""
 OnErrorCallback = Any
-"""An `OnError`, for the type checker, which does not take it for a type."""
+"""An `OnError`, for the type checker, which does not accept it as a type."""
 
 
 class EndpointParams(Structure):
@@ -132,7 +132,7 @@ class RequestParam(Structure):
 
 
 class TagInfo(Structure):
-    """`ucp_tag_recv_info_t`: of a message that was found."""
+    """`ucp_tag_recv_info_t`: describes a message that was found."""
 
     _fields_ = (("tag", c_uint64), ("length", c_size_t))
 
@@ -184,22 +184,16 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
 }
 
 _QUICK = frozenset(
-    {
-        "ucp_worker_arm",
-        "ucp_worker_signal",
-        "ucp_tag_probe_nb",
-        "ucp_request_check_status",
-        "ucp_request_free",
-    }
+    {"ucp_worker_arm", "ucp_worker_signal", "ucp_tag_probe_nb", "ucp_request_check_status", "ucp_request_free"}
 )
-"""What returns at once: to give the interpreter away and to take it back would cost more than the call."""
+"""Functions that return at once: releasing and taking the GIL would cost more than the call."""
 
 OLDEST = (1, 14)
-"""The first version that says which transport an endpoint has (`ucp_ep_query`)."""
+"""The first version that reports the transport of an endpoint (`ucp_ep_query`)."""
 
 
 class Library:
-    """UCX, loaded.
+    """The loaded UCX library.
 
     Attributes:
       path: where it was found.
@@ -222,7 +216,7 @@ class Library:
         if self.version[:2] < OLDEST:
             raise TransportUnavailable(
                 f"the UCX in {path} is version {self.version_text}; trainband needs {OLDEST[0]}.{OLDEST[1]} or later: "
-                "pip install 'trainband[ucx]' brings one."
+                "install it with pip install 'trainband[ucx]'."
             )
 
     def __getattr__(self, name: str) -> Any:  # the functions of `_SIGNATURES`; `__init__` has set them
@@ -233,7 +227,7 @@ class Library:
         return ".".join(map(str, self.version))
 
     def describe(self, status: int) -> str:
-        """UCX's words for a status."""
+        """Returns UCX's message for a status."""
         text: bytes = self._ucs.ucs_status_string(status)
         return text.decode()
 
@@ -243,7 +237,7 @@ class Library:
 
 
 def _load(path: str) -> tuple[ctypes.CDLL, ctypes.CDLL]:
-    """Libucs and libucp; the others come along."""
+    """Loads libucs and libucp; the others come along."""
     if os.sep not in path:
         return ctypes.CDLL(path.replace("ucp", "ucs")), ctypes.CDLL(path)
     folder = Path(path).parent
@@ -257,11 +251,11 @@ def has_rdma() -> bool:
     return folder.is_dir() and any(folder.iterdir())
 
 
-@cache  # to ask for the system's starts processes
+@cache  # finding the system's library starts processes
 def find() -> str:
-    """Where UCX is: the wheel's libucp, else the system's; empty where there is none.
+    """Returns the path of UCX: the wheel's libucp, else the system's; empty without either.
 
-    Where there is an RDMA device, the system's goes first: the wheel is built without the verbs that drive it.
+    With an RDMA device, the system's comes first: the wheel is built without the verbs that drive it.
     """
     wheel = _of_wheel()
     return wheel if wheel and not has_rdma() else ctypes.util.find_library("ucp") or wheel

@@ -10,42 +10,41 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import DeadlineExceeded, PeerError
-from ..serving import closed_here, stopping, vanished
-from ..transport import Frame, Timeouts
-from .frames import Inbox, Kind, Outbox
-from .pipe import Broken, Pipe
+from trainband.errors import PeerError
+from trainband.wire.handling import closed_here, not_taken, silent, stopping, vanished
+from trainband.wire.transport import Frame, Timeouts
+from trainband.wire.ucx.endpoint import Broken, Endpoint
+from trainband.wire.ucx.frames import Inbox, Kind, Outbox
 
 _LINGER_S = 1.0
-"""How long a stream that closes waits for the other end to have read what it was sent."""
+"""How long a closing stream waits for the other end to read what it was sent."""
 
 
 class UcxStream:
     """One end of a stream over UCX.
 
-    A thread that waits in it does UCX's work meanwhile. While one sends and the other end sends too, what comes is
-    received into memory of its own, so that neither waits for the other. The `Pulse` of the connection or listener
-    sends a sign of life where nothing else was sent.
+    A waiting thread does UCX's work meanwhile. While both ends send, incoming data is received into its own memory,
+    so that neither waits for the other. The `Ticker` of the connection or listener sends a keepalive when nothing
+    else was sent.
 
     Args:
-      pipe: connected, and welcomed at the other end.
-      forget: called when the stream is closed.
+      endpoint: connected, and accepted by the other end.
     """
 
-    def __init__(self, pipe: Pipe, peer: str, timeouts: Timeouts, forget: Callable[[UcxStream], None]) -> None:
-        self._pipe = pipe
+    def __init__(self, endpoint: Endpoint, peer: str, timeouts: Timeouts, forget: Callable[[UcxStream], None]) -> None:
+        self._endpoint = endpoint
         self._peer = peer
         self._timeouts = timeouts
         self._forget = forget
-        self._outbox, self._inbox = Outbox(pipe), Inbox(pipe, peer)
+        self._outbox, self._inbox = Outbox(endpoint), Inbox(endpoint, peer)
         self._send_lock, self._receive_lock, self._close_lock = threading.Lock(), threading.Lock(), threading.Lock()
         self._closed = self._released = self._is_stopping = False
-        self._signs: list[int] = []
+        self._keepalives: list[int] = []
         self._last_sent = time.monotonic()
         self._waiting_since: float | None = None
         self._heard_at = time.monotonic()
-        with pipe.lock:
-            names = "+".join(pipe.transports())
+        with endpoint.lock:
+            names = "+".join(endpoint.transports())
         self._transport = f"ucx: {names}" if names else "ucx"
 
     @property
@@ -68,23 +67,21 @@ class UcxStream:
     def alive(self) -> bool:
         if self._closed or self._inbox.over is not None:
             return False
-        if self._receive_lock.acquire(blocking=False):  # nobody waits there, who would have noticed
+        if self._receive_lock.acquire(blocking=False):  # no thread waits there, which would have noticed
             try:
-                self._pipe.wait(self._look, 0.0)
+                self._endpoint.wait(self._look, 0.0)
             finally:
                 self._receive_lock.release()
-        return self._inbox.over is None and self._pipe.failure is None
+        return self._inbox.over is None and self._endpoint.failure is None
 
     @property
     def keeps(self) -> bool:
-        return False  # what is on the network goes with it
+        return False  # data on the network is lost with it
 
     @property
     def silent_s(self) -> float:
         since = self._waiting_since
         return 0.0 if since is None else time.monotonic() - since
-
-    # --- sending
 
     def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
         with self._send_lock:
@@ -92,7 +89,7 @@ class UcxStream:
             done = False
             try:
                 self._outbox.load(header, body)
-                with self._pipe.lock:
+                with self._endpoint.lock:
                     done = self._outbox.advance()
                 if not done:
                     self._transmit()
@@ -100,7 +97,7 @@ class UcxStream:
             except Broken as exc:
                 raise self._gone() from exc
             finally:
-                if not done:  # half a frame is out: nothing that follows could be read
+                if not done:  # half a frame is out: nothing after it could be read
                     self.interrupt()
             self._last_sent = time.monotonic()
 
@@ -114,35 +111,35 @@ class UcxStream:
         taken = -1
         while taken < self._outbox.taken:  # as long as the other end takes something
             taken = self._outbox.taken
-            if self._pipe.wait(self._advance, self._timeouts.stall_s):
+            if self._endpoint.wait(self._advance, self._timeouts.stall_s):
                 self._raise_if_over()
-                if self._inbox.is_parted or self._pipe.failure is not None:
+                if self._inbox.is_parted or self._endpoint.failure is not None:
                     raise self._gone()
                 return
         self._raise_if_over()
-        raise DeadlineExceeded(
-            f"{self._peer} has taken nothing from its stream for {self._timeouts.stall_s} s; check that it is "
-            "not stopped, or raise Timeouts.stall_s."
-        )
+        raise not_taken(self._peer, self._timeouts.stall_s)
 
     def _advance(self) -> bool:
-        """Whether the frame has gone, or cannot go any more."""
+        """Returns whether the frame has gone, or can no longer go."""
         if self._closed:
             return True
         if self._outbox.advance():
             return True
-        # The other end may be sending too. If nobody receives here, it is helped on.
+            # The other end may be sending too. If no thread receives here, take its data.
         if self._receive_lock.acquire(blocking=False):
             try:
                 self._inbox.advance()
             finally:
                 self._receive_lock.release()
-        return self._inbox.look_for_end() or self._pipe.failure is not None
+        return self._inbox.look_for_end() or self._endpoint.failure is not None
 
     def _gone(self) -> PeerError:
-        return closed_here(self._peer) if self._closed else self._inbox.over or vanished(self._peer)
-
-    # --- receiving
+        """Why nothing more can be sent."""
+        if self._closed:
+            return closed_here(self._peer)
+        with contextlib.suppress(Broken):
+            self._endpoint.wait(self._inbox.look_for_end, 0.0)
+        return self._inbox.over or self._inbox.parting or vanished(self._peer)
 
     def receive(self, timeout_s: float) -> Frame | None:
         with self._receive_lock:
@@ -159,9 +156,9 @@ class UcxStream:
         self._heard_at = time.monotonic()
         while True:
             stalled_at = self._heard_at + self._timeouts.stall_s
-            # A frame that has begun is waited for, as long as something comes.
+            # Waits for the rest of a frame as long as something arrives.
             until = stalled_at if self._inbox.is_within else min(deadline, stalled_at)
-            self._pipe.wait(self._look, max(0.0, until - time.monotonic()))
+            self._endpoint.wait(self._look, max(0.0, until - time.monotonic()))
             if self._closed:
                 raise closed_here(self._peer)
             if self._inbox.is_whole:
@@ -172,15 +169,12 @@ class UcxStream:
                 raise stopping("this task's listener")
             now = time.monotonic()
             if now >= self._heard_at + self._timeouts.stall_s:
-                self._inbox.over = DeadlineExceeded(
-                    f"{self._peer} gave no sign of life for {self._timeouts.stall_s} s; check that it is not stopped "
-                    "and that the network is up, or raise Timeouts.stall_s."
-                )
+                self._inbox.over = silent(self._peer, self._timeouts.stall_s)
             elif now >= deadline and not self._inbox.is_within:
                 return None
 
     def _look(self) -> bool:
-        """Takes what has come; whether `receive` has to do with it."""
+        """Takes what has arrived; returns whether `receive` must act."""
         heard = self._inbox.heard
         try:
             self._inbox.advance()
@@ -193,41 +187,37 @@ class UcxStream:
                 self._waiting_since = self._heard_at
         if self._inbox.is_whole or self._inbox.over is not None:
             return True
-        if self._pipe.failure is not None:
+        if self._endpoint.failure is not None:
             self._inbox.over = vanished(self._peer)
             return True
         return self._closed or self._is_stopping
 
-    # --- signs of life
-
     def tick(self, now: float) -> None:
-        """The pulse: a sign of life where one is due, and no wait."""
+        """Sends a keepalive if one is due, without waiting."""
         if self._closed or now - self._last_sent < self._timeouts.heartbeat_s / 2:
             return
         if not self._send_lock.acquire(blocking=False):
-            return  # what is being sent is a sign of life
+            return  # the data being sent serves as a keepalive
         try:
-            self._pipe.wait(self._send_sign, 0.0)
-        except Broken:  # whoever uses the stream next is told; the pulse has nobody to tell
+            self._endpoint.wait(self._send_keepalive, 0.0)
+        except Broken:  # the next user of the stream gets the error
             pass
         finally:
             self._last_sent = now
             self._send_lock.release()
 
-    def _send_sign(self) -> bool:
-        if self._closed or self._pipe.failure is not None:
+    def _send_keepalive(self) -> bool:
+        if self._closed or self._endpoint.failure is not None:
             return True
-        self._signs = [request for request in self._signs if not self._pipe.finished(request)]
-        if not self._signs and (request := self._pipe.send(Kind.ALIVE, 0, 0)):
-            self._signs.append(request)
+        self._keepalives = [request for request in self._keepalives if not self._endpoint.finished(request)]
+        if not self._keepalives and (request := self._endpoint.send(Kind.ALIVE, 0, 0)):
+            self._keepalives.append(request)
         return True
 
     def stop_receiving(self) -> None:
-        """Has a handler that waits for a frame here stop; one that works on a frame may still answer it."""
+        """Stops a handler that waits for a frame here; one that is working on a frame may still answer it."""
         self._is_stopping = True
-        self._pipe.wake()
-
-    # --- the end
+        self._endpoint.wake()
 
     def refuse_more(self) -> None:
         self.interrupt()
@@ -235,50 +225,49 @@ class UcxStream:
     def interrupt(self) -> None:
         was_open, self._closed = not self._closed, True
         if was_open:
-            # An endpoint that is closed by force stays connected until its worker goes: it has to be said.
-            with self._pipe.lock, contextlib.suppress(Broken):
-                self._pipe.send(Kind.END, 0, 0)
-        self._pipe.wake()
+            # An endpoint that is closed by force stays connected until its worker goes: send the end.
+            with self._endpoint.lock, contextlib.suppress(Broken):
+                self._endpoint.send(Kind.END, 0, 0)
+        self._endpoint.wake()
 
     def close(self) -> None:
         self.end("")
 
     def end(self, reason: str) -> None:
-        """Closes with parting words."""
         with self._close_lock:
             if self._released:
                 return
-            # A frame on its way is waited for: this end's other thread may be sending it.
+            # Waits for a frame on its way: this end's other thread may be sending it.
             free = self._send_lock.acquire(timeout=self._timeouts.grace_s)
             is_open, self._closed = not self._closed, True
             try:
-                self._pipe.wake()
+                self._endpoint.wake()
                 if free and is_open:
                     self._part(reason)
             finally:
                 if free:
                     self._send_lock.release()
-            self._pipe.destroy()
+            self._endpoint.destroy()
             self._released = True
         self._forget(self)
 
     def _part(self, reason: str) -> None:
-        """Says that it is over, and waits for the other end to have read that: what the network has not delivered
-        would go with the endpoint.
+        """Sends the end and waits for the other end to read it: data not yet delivered by the network would be
+        lost with the endpoint.
         """
         text = reason.encode()[:8192]
         words = np.frombuffer(text or b" ", np.uint8)
         state = {"begun": False, "request": 0}
 
         def read() -> bool:
-            if self._inbox.over is not None or self._pipe.failure is not None:
+            if self._inbox.over is not None or self._endpoint.failure is not None:
                 return True
             if not state["begun"]:
                 state["begun"] = True
-                state["request"] = self._pipe.send(Kind.END, words.ctypes.data, len(text))
-            if state["request"] and self._pipe.finished(state["request"]):
+                state["request"] = self._endpoint.send(Kind.END, words.ctypes.data, len(text))
+            if state["request"] and self._endpoint.finished(state["request"]):
                 state["request"] = 0
-            return bool(self._pipe.find(Kind.END))
+            return bool(self._endpoint.find(Kind.END))
 
-        with contextlib.suppress(Broken):  # it has gone already
-            self._pipe.wait(read, _LINGER_S)
+        with contextlib.suppress(Broken):  # it has already gone
+            self._endpoint.wait(read, _LINGER_S)

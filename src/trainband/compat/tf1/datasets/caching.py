@@ -11,6 +11,7 @@ import numpy as np
 
 from trainband.compat.ops.dtypes import string
 from trainband.compat.tf1.datasets.elements import Element, Elements, Spec
+from trainband.runtime.regular_files import regular_file, replacing
 
 
 def cached(begin: Callable[[], Elements], path: str, kept: list[Any], specs: Sequence[Spec]) -> Elements:
@@ -35,16 +36,11 @@ def _remembered(elements: Elements, kept: list[Any]) -> Elements:
 
 
 def _written(elements: Elements, path: Path, specs: Sequence[Spec]) -> Elements:
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            for element in elements:
-                for leaf, spec in zip(element, specs, strict=True):
-                    _write(file, leaf, spec)
-                yield element
-        part.rename(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as file:
+        for element in elements:
+            for leaf, spec in zip(element, specs, strict=True):
+                _write(file, leaf, spec)
+            yield element
 
 
 def _write(file: BinaryIO, leaf: Any, spec: Spec) -> None:
@@ -58,8 +54,8 @@ def _write(file: BinaryIO, leaf: Any, spec: Spec) -> None:
 
 
 def _read(path: Path, specs: Sequence[Spec]) -> Elements:
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    with regular_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
         while file.tell() < size:
             yield tuple([_leaf(file, spec) for spec in specs])
 

@@ -25,7 +25,7 @@ class Mapping:
     def __init__(self, function: Function, run: Run, elements: Elements) -> None:
         self._computing: Computing = function.program.state(run)
         self._elements = elements
-        self._ready: deque[Element] = deque()
+        self._ready: deque[Element | OpError] = deque()
         self._put_back: deque[Element] = deque()
         self._failure: BaseException | None = None
 
@@ -34,7 +34,7 @@ class Mapping:
 
     def __next__(self) -> Element:
         if self._ready:
-            return self._ready.popleft()
+            return self._next_ready()
         first = self._pull()
         if not self._computing.is_together(first):
             return self._computing.one(first)
@@ -45,7 +45,13 @@ class Mapping:
             self._computing.program.is_pure = False
             self._put_back.extendleft(reversed(chunk))
             return self._computing.one(self._pull())
-        return self._ready.popleft()
+        return self._next_ready()
+
+    def _next_ready(self) -> Element:
+        found = self._ready.popleft()
+        if isinstance(found, OpError):
+            raise found
+        return found
 
     def _pull(self) -> Element:
         if self._put_back:

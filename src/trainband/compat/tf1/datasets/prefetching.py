@@ -7,6 +7,7 @@ from collections import deque
 from typing import Any
 
 from trainband.compat.tf1.datasets.elements import Element, Elements
+from trainband.compat.tf1.graphs.deadline import wait_for
 
 JOIN_S = 2.0
 """How long the end of a session waits for the thread."""
@@ -35,10 +36,9 @@ class Prefetching:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._fill, name="dataset-prefetch", daemon=True)
                 self._thread.start()
-            while not self._ready:
-                if self._closed or self._ended:
-                    raise StopIteration
-                self._changed.wait()
+            wait_for(self._changed, lambda: bool(self._ready) or self._closed or self._ended, "A prefetched dataset")
+            if not self._ready:
+                raise StopIteration
             element, failure = self._ready.popleft()
             if len(self._ready) <= self._size // 2:
                 self._changed.notify_all()

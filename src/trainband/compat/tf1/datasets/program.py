@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from trainband.compat.ops.checks import noting
 from trainband.compat.ops.dtypes import string
 from trainband.compat.tf1.datasets.elements import Element
 from trainband.compat.tf1.datasets.run import Run
@@ -22,8 +23,9 @@ from trainband.compat.tf1.graphs.errors import InvalidArgumentError, OpError
 from trainband.compat.tf1.graphs.graph import Operation, Region, Tensor
 from trainband.compat.tf1.graphs.hosted import is_hosted
 from trainband.compat.tf1.graphs.keys import Keys, fresh_base
-from trainband.compat.tf1.graphs.lowering import Frame
+from trainband.compat.tf1.graphs.lowering import FAILED, Frame, error_of
 from trainband.compat.tf1.graphs.region import Body
+from trainband.compat.tf1.sessions.numpy_part import failing
 
 SIZES = (1, 16, 128)
 """How many elements may be computed at once; fewer are padded."""
@@ -73,13 +75,17 @@ class Program:
         return run.state(self, lambda: Computing(self, run))
 
     def together(self) -> Any:
-        """The compiled function of a chunk of elements: (the used leaves stacked, captured, counters, base)."""
+        """The compiled function of a chunk of elements: (the used leaves stacked, captured, counters, base).
+
+        Beside what is computed it gives, for each element, what the checks have found.
+        """
         if "together" not in self.compiled:
             call = Body(self.region, self.computed).function(self.given)
 
             def one(leaves: Sequence[Any], captured: Sequence[Any], counter: Any, base: Any) -> Any:
                 keys = Keys(jax.random.wrap_key_data(base), counter)
-                return call({}, keys, [*leaves, *captured])[0]
+                found, state = call({FAILED: 0}, keys, [*leaves, *captured])
+                return found, state[FAILED]
 
             self.compiled["together"] = jax.jit(jax.vmap(one, in_axes=(0, None, 0, None)))
         return self.compiled["together"]
@@ -105,9 +111,13 @@ class Computing:
         """The outputs for one element."""
         if self.is_together(element):
             try:
-                return self.many([element])[0]
-            except (OpError, ValueError, TypeError):
+                (found,) = self.many([element])
+            except (OpError, ValueError, TypeError):  # a shape depends on a value
                 self._program.is_pure = False
+            else:
+                if isinstance(found, OpError):
+                    raise found
+                return found
         program = self._program
         self._count += 1
         values = dict(program.constants)
@@ -125,23 +135,30 @@ class Computing:
         self._shapes.add(tuple([element[i].shape for i in self._program.used]))
         return len(self._shapes) <= MOST_SHAPES
 
-    def many(self, elements: Sequence[Element]) -> list[Element]:
-        """The outputs for some elements of the same shapes."""
+    def many(self, elements: Sequence[Element]) -> list[Element | OpError]:
+        """The outputs for some elements of the same shapes, or the error of an element for which a check fails."""
         program, count = self._program, len(elements)
         columns: list[Any] = []
+        failed: Any = []
         if program.computed:
             padded = next(size for size in SIZES if size >= count)
             leaves = [_column([element[i] for element in elements], padded) for i in program.used]
             counters = np.arange(self._count + 1, self._count + 1 + padded, dtype=np.uint32)
             self._count += count
             with jax.enable_x64(True), jax.default_device(_cpu()):
-                found = program.together()(leaves, self._captured, counters, self._base)
+                found, failed = program.together()(leaves, self._captured, counters, self._base)
+            failed = np.asarray(failed)[:count]
             columns = [np.asarray(one) for one in found]
         chosen = [
             [element[place] for element in elements] if is_leaf else _rows(columns[place], count)
             for is_leaf, place in program.places
         ]
-        return list(zip(*chosen, strict=True)) if chosen else [()] * count
+        results: list[Element | OpError] = list(zip(*chosen, strict=True)) if chosen else [()] * count
+        for place in map(int, np.flatnonzero(failed)):
+            error = error_of(failed[place], program.arguments[0].graph)
+            assert error is not None
+            results[place] = error
+        return results
 
 
 def _column(values: list[Any], padded: int) -> Any:
@@ -239,7 +256,8 @@ def _in_python(op: Operation) -> Step:
             elif is_eager:
                 results = _eager(op, arguments, Keys(jax.random.wrap_key_data(base), np.uint32(count)))
             else:
-                results = op.compute(*arguments)
+                with noting(failing(op)):
+                    results = op.compute(*arguments)
         except (TypeError, ValueError) as exc:
             shapes = ", ".join(str(np.shape(one)) for one in arguments)
             raise InvalidArgumentError(None, op, f"{op.type} of inputs of the shapes {shapes}: {exc}") from exc
@@ -254,20 +272,27 @@ def _in_python(op: Operation) -> Step:
 
 
 def _eager(op: Operation, arguments: Sequence[Any], keys: Keys) -> Any:
+    frame = Frame({FAILED: 0}, keys)
     with jax.enable_x64(True), jax.default_device(_cpu()):
-        results = op.compute(Frame({}, keys), *arguments) if op.stateful else op.compute(*arguments)
+        results = op.compute(frame, *arguments) if op.stateful else op.compute(*arguments)
         raise_noted()
+        _raise_failed(frame.state[FAILED], op)
     return results
+
+
+def _raise_failed(failed: Any, op: Operation) -> None:
+    if (error := error_of(failed, op.graph)) is not None:
+        raise error
 
 
 def _compiled(together: Sequence[Operation], wanted: Sequence[Tensor]) -> Step:
     mine = set(together)
     given = list(dict.fromkeys(t for op in together for t in op.inputs if t.op not in mine))
 
-    def call(arguments: Sequence[Any], count: Any, base: Any) -> list[Any]:
+    def call(arguments: Sequence[Any], count: Any, base: Any) -> tuple[list[Any], Any]:
         keys = Keys(jax.random.wrap_key_data(base), count)
-        frame = Frame({}, keys, dict(zip(given, arguments, strict=True)))
-        return [frame.value(tensor) for tensor in wanted]
+        frame = Frame({FAILED: 0}, keys, dict(zip(given, arguments, strict=True)))
+        return [frame.value(tensor) for tensor in wanted], frame.state[FAILED]
 
     jitted = jax.jit(call)
     is_dynamic = False
@@ -285,6 +310,8 @@ def _compiled(together: Sequence[Operation], wanted: Sequence[Tensor]) -> Step:
                     is_dynamic = True  # a shape depends on a value
             if found is None:
                 found = call(arguments, counter, base)
-        values.update(zip(wanted, map(np.asarray, found), strict=True))
+            results, failed = found
+            _raise_failed(failed, wanted[0].op)
+        values.update(zip(wanted, map(np.asarray, results), strict=True))
 
     return step

@@ -6,12 +6,12 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from trainband.compat.ops.dtypes import DType, string
 from trainband.compat.tf1.datasets.elements import boxed
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError, NotFoundError
+from trainband.runtime.regular_files import READ_WHOLE, fixed_path, read_regular, regular_file
 
 
 def lines(path: str, compression: str) -> Iterator[bytes]:
@@ -50,12 +50,13 @@ def opened(path: str, compression: str = "") -> BinaryIO:
     """
     try:
         if compression == "GZIP":
-            return io.BufferedReader(gzip.open(path))
+            with fixed_path(path) as fixed:
+                return io.BufferedReader(gzip.open(fixed))
         if compression == "ZLIB":
-            return io.BytesIO(zlib.decompress(Path(path).read_bytes()))
+            return io.BytesIO(zlib.decompress(read_regular(path, READ_WHOLE)))
         if compression:
             raise InvalidArgumentError(None, None, f"Unsupported compression_type: {compression}.")
-        return Path(path).open("rb")
+        return regular_file(path)
     except FileNotFoundError as exc:
         raise NotFoundError(None, None, f"{path}; No such file or directory") from exc
 

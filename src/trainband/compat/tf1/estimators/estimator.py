@@ -24,7 +24,7 @@ from trainband.compat.tf1.estimators.inputs import TASK
 from trainband.compat.tf1.estimators.run_config import RunConfig
 from trainband.compat.tf1.estimators.spec import EstimatorSpec, ModeKeys
 from trainband.compat.tf1.estimators.task import started
-from trainband.compat.tf1.estimators.warm_start import WarmStartSettings, warm_start
+from trainband.compat.tf1.estimators.warm_start import WarmStartSettings
 from trainband.compat.tf1.graphs.device import replica_device_setter
 from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
@@ -174,7 +174,7 @@ class Estimator:
     def _train(self, spec: EstimatorSpec, hooks: list[SessionRunHook], listeners: list[Any]) -> Any:
         graph, config = get_default_graph(), self._config
         if self._warm_start is not None and self.latest_checkpoint() is None:
-            spec.scaffold = warm_start(spec.scaffold, self._warm_start)
+            self._warm_start.apply()
         hooks = [*hooks, NanTensorHook(spec.loss)]
         if config.log_step_count_steps:
             shown = {"loss": spec.loss, "step": get_global_step()}
@@ -281,7 +281,7 @@ class Estimator:
             features, labels = self._inputs(input_fn, ModeKeys.EVAL)
             spec = self._built(features, labels, ModeKeys.EVAL)
             if path is None and self._warm_start is not None:
-                spec.scaffold = warm_start(spec.scaffold, self._warm_start)
+                self._warm_start.apply()
             if "loss" in spec.eval_metric_ops:
                 raise ValueError(
                     'Metric with name "loss" is not allowed, because Estimator already defines a default metric with '
@@ -331,7 +331,7 @@ class Estimator:
             spec = self._built(features, None, ModeKeys.PREDICT)
             wanted = _chosen(spec.predictions, predict_keys)
             if path is None and self._warm_start is not None:
-                spec.scaffold = warm_start(spec.scaffold, self._warm_start)
+                self._warm_start.apply()
             creator = ChiefSessionCreator(
                 spec.scaffold, config=self._config.session_config, checkpoint_filename_with_path=path
             )

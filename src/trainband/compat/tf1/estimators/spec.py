@@ -13,7 +13,7 @@ from trainband.compat.tf1.training.session_run_hook import SessionRunHook
 
 LOSS_METRIC_KEY = "loss"
 AVERAGE_LOSS_METRIC_KEY = "average_loss"
-"""What an evaluation calls the loss, and its mean over the examples."""
+"""Names of an evaluation's loss, and of its mean over the examples."""
 
 
 class ModeKeys:

@@ -23,6 +23,7 @@ from trainband.compat.tf1.feature_columns.parsing import any_length
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError, NotFoundError
 from trainband.compat.tf1.input.hashes import fingerprint
 from trainband.runtime.overrides import override
+from trainband.runtime.regular_files import READ_WHOLE, read_regular
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def _places(vocabulary: tuple[Any, ...] | str, size: int, dtype: DType) -> Mappi
     words = vocabulary
     if isinstance(words, str):
         try:
-            lines = Path(words).read_bytes().splitlines()
+            lines = read_regular(words, READ_WHOLE).splitlines()
         except FileNotFoundError:
             raise NotFoundError(None, None, f"{words}; No such file or directory") from None
         if size > len(lines):
@@ -275,7 +276,7 @@ def categorical_column_with_vocabulary_file(
     if size is None:
         if not path.exists():
             raise ValueError(f"vocabulary_file in {key} does not exist.")
-        size = len(path.read_bytes().splitlines())
+        size = len(read_regular(path, READ_WHOLE).splitlines())
     if size < 1:
         raise ValueError(f"Invalid vocabulary_size in {key}: {size}.")
     default = -1 if default_value is None else default_value

@@ -69,7 +69,7 @@ class EmbeddingColumn(DenseColumn):
     """The scope of a table that several columns share."""
     ckpt_to_load_from: Any = None
     tensor_name_in_ckpt: str | None = None
-    """What the table begins with, in place of the initializer."""
+    """Initial values of the table, in place of the initializer."""
 
     @property
     @override

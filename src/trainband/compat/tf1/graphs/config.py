@@ -41,16 +41,12 @@ class OptimizerOptions(Message):
 
 
 class RunOptions(Message):
-    """How a run is executed. This changes nothing."""
+    """How a run is executed: `timeout_in_ms`, and `trace_level`, with which `RunMetadata` gets the run's time."""
 
     NO_TRACE = 0
     SOFTWARE_TRACE = 1
     HARDWARE_TRACE = 2
     FULL_TRACE = 3
-
-
-class RunMetadata(Message):
-    """Information about a run; there is none."""
 
 
 class ConfigProto(Message):
@@ -60,7 +56,8 @@ class ConfigProto(Message):
       allow_soft_placement: use the CPU if a device does not exist.
       log_device_placement: print each operation's device.
       device_count: how many devices of each type a process is said to have.
-      fields: `gpu_options`, `inter_op_parallelism_threads` and others, which change nothing.
+      fields: `operation_timeout_in_ms`, of runs that do not say otherwise; `gpu_options`,
+        `inter_op_parallelism_threads` and others change nothing.
     """
 
     def __init__(

@@ -47,13 +47,13 @@ class Graph:
         self._open = _Open()
         self._recording = threading.RLock()
         self.seed: int | None = None
-        """What `tf.set_random_seed` has set."""
+        """Set by `tf.set_random_seed`."""
         self.variables: dict[str, Any] = {}
         """All of them, by name."""
         self._unfeedable: set[Any] = set()
         self._unfetchable: set[Any] = set()
         self.shared: dict[str, Any] = {}
-        """What `get_variable` has made, by name."""
+        """Variables of `get_variable`, by name."""
         self.here = DeviceSpec()
         """The job and task that run it, in a cluster."""
 
@@ -90,7 +90,7 @@ class Graph:
             if tensor.graph is not self:
                 raise ValueError(f"{tensor} must be from the same graph as {op.name} (defined at {op.where}).")
         for i, region in enumerate(op.attributes.get("regions", ())):
-            region.label = f"{op.name}:{i}"
+            region.label = region.label or f"{op.name}:{i}"
         op.region = self.region
         if self.region is not None:
             self.region.operations.append(op)
@@ -327,7 +327,7 @@ class Graph:
                 '"<op_name>:<output_index>".'
             )
         if not index.isdigit():
-            raise ValueError(f"The name '{name}' is no name of a Tensor, which is \"<op_name>:<output_index>\".")
+            raise ValueError(f"The name '{name}' is not the name of a Tensor, which is \"<op_name>:<output_index>\".")
         absent = f"The name '{name}' refers to a Tensor which does not exist. The operation, '{operation}', "
         if operation not in self._by_name:
             raise KeyError(f"{absent}does not exist in the graph.")

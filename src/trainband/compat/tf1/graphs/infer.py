@@ -23,6 +23,8 @@ UNKNOWN = (55_440, 110_880)
 """The numbers that stand for unknown sizes; they have many divisors, so that most reshapes work."""
 MOST_TEXTS = 1 << 20
 """The most texts for which an operation on texts is tried: JAX cannot trace it."""
+ASSUMED = (0, 37)
+"""The whole numbers that stand for unknown ones among the inputs of an operation on texts."""
 MOST_CARRIED = 64
 """The most elements that a value may have to be tracked while recording."""
 
@@ -82,9 +84,17 @@ def infer(
       Exception: whatever `compute` raises for inputs of such shapes.
     """
     first = _once(compute, [pair[0] for pair in inputs], folds)
-    if all(pair[0] is pair[1] for pair in inputs):
+    by_text = folds and any(pair[0].dtype == object for pair in inputs)
+    is_certain = not (by_text and any(pair[0].value is None and pair[0].dtype.kind in "iu" for pair in inputs))
+    if is_certain and all(pair[0] is pair[1] for pair in inputs):
         return [(probe, probe) for probe in first]
-    second = _once(compute, [pair[1] for pair in inputs], folds)
+    try:
+        second = _once(compute, [pair[1] for pair in inputs], folds, ASSUMED[1])
+    except Exception:
+        if is_certain:
+            raise
+        # The number is not within the text: nothing but the rank is known.
+        second = [Probe(tuple(size + 1 for size in one.shape), one.dtype) for one in first]
     return list(zip(first, second, strict=True))
 
 
@@ -108,7 +118,9 @@ def _filled(probe: Probe, number: int) -> Probe:
     return Probe(probe.shape, probe.dtype, np.full(probe.shape, number, probe.dtype))
 
 
-def _once(compute: Callable[..., Sequence[Any]], inputs: Sequence[Probe], folds: bool) -> list[Probe]:
+def _once(
+    compute: Callable[..., Sequence[Any]], inputs: Sequence[Probe], folds: bool, assumed: int = ASSUMED[0]
+) -> list[Probe]:
     if folds and all(probe.value is not None for probe in inputs):
         with np.errstate(all="ignore"):
             outputs = compute(*(probe.value for probe in inputs))
@@ -116,7 +128,12 @@ def _once(compute: Callable[..., Sequence[Any]], inputs: Sequence[Probe], folds:
             arrays = [np.asarray(output) for output in outputs]
             return [Probe(a.shape, a.dtype, a if a.size <= MOST_CARRIED else None) for a in arrays]
     if folds and any(probe.dtype == object for probe in inputs) and sum(map(_size, inputs)) <= MOST_TEXTS:
-        arrays = [np.zeros(p.shape, p.dtype) if p.dtype != object else np.full(p.shape, b"", object) for p in inputs]
+        arrays = [
+            np.full(p.shape, b"", object)
+            if p.dtype == object
+            else np.full(p.shape, assumed if p.dtype.kind in "iu" else 0, p.dtype)
+            for p in inputs
+        ]
         found = compute(*(a if p.value is None else p.value for a, p in zip(arrays, inputs, strict=True)))
         return [Probe(np.shape(one), np.asarray(one).dtype) for one in found]
     known = {i: probe.value for i, probe in enumerate(inputs) if probe.value is not None}

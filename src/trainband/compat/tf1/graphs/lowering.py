@@ -9,11 +9,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from trainband.compat.ops.arrays import NEEDS_VALUE, is_computed
+from trainband.compat.ops.arrays import NEEDS_VALUE, is_computed, with_value
 from trainband.compat.ops.checks import noting
 from trainband.compat.ops.dtypes import string
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
-from trainband.compat.tf1.graphs.graph import Operation, Region, Tensor
+from trainband.compat.tf1.graphs.graph import Graph, Operation, Region, Tensor
 from trainband.compat.tf1.graphs.hosted import is_hosted
 from trainband.compat.tf1.graphs.keys import Keys
 
@@ -186,9 +186,13 @@ class Frame:
         self.pushes: dict[str, Any] | None = None
         """If ps make updates: by variable that they update, the gradient to push, `None` until there is one."""
         self.hyper: dict[str, dict[str, Any]] = {}
-        """Their learning rates and the like."""
+        """Their learning rates and other settings."""
         self.guarded: dict[str, Any] = {}
         """Of variables that a failed check has already kept as they were: `FAILED` at that time."""
+        self.fed: Collection[Tensor] = set(self.values) if outer is None else outer.fed
+        """The tensors whose values were given to the run."""
+        self.instead: dict[Tensor, Any] = {}
+        """Of tensors that are computed here for their derivatives alone, the values that they were given."""
         self._outer = outer
         self._inner = inner
         self.before: dict[Operation, dict[str, Any]] = {} if outer is None else outer.before
@@ -226,7 +230,8 @@ class Frame:
             self.guarded[name] = failed
         return rows if isinstance(failed, int) else jnp.where(failed == 0, rows, size)
 
-    def _check(self, op: Operation, holds: Any, message: str) -> None:
+    def check(self, op: Operation, holds: Any, message: str) -> None:
+        """Note what an operation demands; the run fails if it does not hold."""
         if FAILED in self.state:
             demands = op.attributes.setdefault("demands", [])
             if message not in demands:
@@ -276,7 +281,7 @@ class Frame:
 
     def _compute(self, op: Operation) -> None:
         try:
-            with np.errstate(all="ignore"), noting(lambda holds, message: self._check(op, holds, message)):
+            with np.errstate(all="ignore"), noting(lambda holds, message: self.check(op, holds, message)):
                 if op.early:
                     results = op.compute(self)
                 else:
@@ -291,6 +296,8 @@ class Frame:
         for output, result in zip(op.outputs, results, strict=True):
             if output not in self.values:
                 declared = _as_declared(result, output)
+                if output in self.instead:
+                    declared = with_value(declared, self.instead[output])
                 self.values[output] = sum(self.added[output], declared) if output in self.added else declared
 
 
@@ -358,6 +365,11 @@ class Computation:
                 changed[name] = jnp.where(failed == 0, changed[name], state[name])
         return values, [frame.state[name] for name in self.late], changed, failed
 
+    def without(self, done: Collection[Operation]) -> Computation:
+        """The same, but for operations that need not run."""
+        late, variables = self.late, self.late_variables
+        return Computation(self.targets, self.fed, late=late, late_variables=variables, done=done, known=self.known)
+
     def given(self, feeds: Sequence[Any]) -> dict[Tensor, Any]:
         """The values of tensors that a run begins with."""
         return {**dict(zip(self.fed, feeds, strict=True)), **self.known}
@@ -368,18 +380,24 @@ class Computation:
         Raises:
           InvalidArgumentError: of that operation.
         """
-        number = 0 if failed is None else int(failed)
-        if number:
-            demand, place = divmod(number, MOST_OPERATIONS)
-            op = self.schedule.needed[0].graph.operations[place - 1]
-            raise InvalidArgumentError(None, op, op.attributes["demands"][demand])
+        if failed is not None and (error := error_of(failed, self.schedule.needed[0].graph)) is not None:
+            raise error
+
+
+def error_of(failed: Any, graph: Graph) -> InvalidArgumentError | None:
+    """The error of what a frame's checks have found; `None` if nothing has failed."""
+    demand, place = divmod(int(failed), MOST_OPERATIONS)
+    if not place:
+        return None
+    op = graph.operations[place - 1]
+    return InvalidArgumentError(None, op, op.attributes["demands"][demand])
 
 
 def _passes_on(op: Operation) -> bool:
     """Whether a derivative goes through an operation: not through an assignment."""
     if op.writes and "regions" not in op.attributes:
         return False
-    return not op.attributes.get("flat") and any(output.dtype.is_floating for output in op.outputs)
+    return not op.attributes.get("flat") and any(output.dtype.is_differentiable for output in op.outputs)
 
 
 def depends_on(roots: Collection[Tensor], targets: Sequence[Tensor], stops: Collection[Tensor]) -> set[Operation]:

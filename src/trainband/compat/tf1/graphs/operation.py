@@ -199,7 +199,8 @@ class Region:
 
     Attributes:
       dynamic: whether shapes may depend on values inside it: a function that a dataset applies to its elements.
-      label: the operation that runs it, and which of its regions it is, `cond/Merge:0`. `None` until it is recorded.
+      label: the first operation that runs it, and which of its regions it is, `cond/Merge:0`; `None` before it is
+        recorded.
     """
 
     def __init__(self, outer: Region | None, dynamic: bool = False) -> None:

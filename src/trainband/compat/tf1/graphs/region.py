@@ -21,6 +21,7 @@ class Body:
 
     Attributes:
       captured: the tensors from outside that it uses.
+      after: the operations from outside that it has control dependencies on. They run once, before it.
       reads, writes: the variables that it reads as they are when it runs, and that it changes.
       hoisted: its reads of variables that it does not change, by variable: they can be read before it begins, and so
         a derivative by them goes through.
@@ -43,6 +44,8 @@ class Body:
                 rest.append(op)
         self.reads = {variable.op_name: variable for op in rest for variable in op.reads}
         self.has_effects = any(has(op, "effect") for op in needed)
+        before = dict.fromkeys(one for op in needed for one in op.control_inputs)
+        self.after = [one for one in before if not region.contains(one)]
         used = [*(tensor for op in needed for tensor in op.inputs), *outputs]
         self.captured = list(dict.fromkeys(t for t in used if not region.contains(t.op) and t not in self.variables))
 
@@ -87,12 +90,17 @@ def is_pure(bodies: Sequence[Body]) -> bool:
     return not any(body.reads or body.writes or body.has_effects for body in bodies)
 
 
+def done_before(bodies: Sequence[Body]) -> list[Operation]:
+    """The operations that have to be done before some bodies run."""
+    return list(dict.fromkeys(one for body in bodies for one in body.after))
+
+
 def read_before(bodies: Sequence[Body], after: Sequence[Operation]) -> dict[str, Tensor]:
     """Record the hoisted reads of some bodies, when some operations are done; by variable."""
     variables = {name: variable for body in bodies for name, (variable, _) in body.hoisted.items()}
     if not variables:
         return {}
-    with get_default_graph().control_dependencies(after):
+    with get_default_graph().control_dependencies([*after, *done_before(bodies)]):
         return {name: variable.read_value() for name, variable in variables.items()}
 
 

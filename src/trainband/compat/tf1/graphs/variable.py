@@ -19,6 +19,7 @@ from trainband.compat.tf1.graphs.errors import OutOfRangeError
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import convert, name_scope, record, record_tensor
+from trainband.compat.tf1.graphs.save_slice import SaveSliceInfo
 from trainband.compat.tf1.graphs.where import user_line
 
 
@@ -77,12 +78,11 @@ class Variable:
         finally:
             graph.region = before
         self.constraint = constraint
-        """What an optimizer applies to its value after each update."""
+        """Applied by an optimizer to its value after each update."""
         self.trainable = bool(trainable)
         """Whether optimizers train it by default."""
-        self._save_slice_info: Any = None
-        self.save_slice: tuple[str, int] | None = None
-        """Of a part of a partitioned variable: the whole's name, and which part it is."""
+        self.save_slice: SaveSliceInfo | None = None
+        """Of a part of a partitioned variable: which slice of the whole it is."""
         lists = [GraphKeys.GLOBAL_VARIABLES] if collections is None else list(collections)
         if self.trainable and GraphKeys.TRAINABLE_VARIABLES not in lists:
             lists.append(GraphKeys.TRAINABLE_VARIABLES)
@@ -107,8 +107,7 @@ class Variable:
         variable: Variable = op.attributes["variable"]
         variable.trainable = variable_def.trainable
         if variable_def.HasField("save_slice_info_def"):
-            info = variable_def.save_slice_info_def
-            variable.save_slice = (info.full_name, info.var_offset[0])
+            variable.save_slice = SaveSliceInfo.of(variable_def.save_slice_info_def)
         return variable
 
     def to_proto(self, export_scope: str | None = None) -> Any:
@@ -126,9 +125,15 @@ class Variable:
             trainable=self.trainable,
         )
         if self.save_slice is not None:
-            made.save_slice_info_def.full_name = self.save_slice[0]
-            made.save_slice_info_def.var_offset.append(self.save_slice[1])
+            self.save_slice.fill(made.save_slice_info_def)
         return made
+
+    @property
+    def _save_slice_info(self) -> SaveSliceInfo | None:  # a name that scripts use
+        return self.save_slice
+
+    def _set_save_slice_info(self, info: SaveSliceInfo | None) -> None:  # a name that scripts use
+        self.save_slice = info
 
     def initialize_by(self, assignment: Tensor) -> None:
         """Makes an assignment its initializer."""
@@ -169,7 +174,7 @@ class Variable:
     def _make(self, graph: Graph, name: str, initial: Tensor, sizes: TensorShape) -> None:
         self.declare(graph, name, initial.dtype, sizes)
         self.initial_value = initial
-        """What the initializer gives it."""
+        """Its value from the initializer."""
         self.initializer = self._assign(initial, "Assign", lambda _, new: new, reads=False, name=f"{name}/Assign").op
         """The operation that gives it its first value."""
         self.initializer.attributes["initializes"] = self

@@ -11,6 +11,7 @@ import numpy as np
 
 from trainband.compat.ops.dtypes import as_dtype, int32, int64
 from trainband.compat.ops.shapes import TensorShape
+from trainband.compat.tf1.graphs.deadline import wait_for
 from trainband.compat.tf1.graphs.errors import CancelledError, InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.hosted import record_source
@@ -47,7 +48,7 @@ class _Sum:
           CancelledError: the session is closed.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self.count >= count)
+            wait_for(self._changed, lambda: self._closed or self.count >= count, f"Accumulator '{self._name}'")
             if self._closed:
                 raise CancelledError(None, None, f"Accumulator '{self._name}': take_grad was cancelled.")
             found = self._total, self.count

@@ -12,6 +12,7 @@ import numpy as np
 
 from trainband.compat.ops.dtypes import as_dtype, int32, int64, string
 from trainband.compat.ops.shapes import TensorShape
+from trainband.compat.tf1.graphs.deadline import wait_for
 from trainband.compat.tf1.graphs.errors import CancelledError, InvalidArgumentError, OutOfRangeError
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.hosted import record_source
@@ -73,7 +74,11 @@ class _Held:
           CancelledError: the session is closed.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._ended or len(self._ready) >= count or self._is_decided(count, small))
+            wait_for(
+                self._changed,
+                lambda: self._ended or len(self._ready) >= count or self._is_decided(count, small),
+                f"Barrier '{self._name}'",
+            )
             if self._ended:
                 raise CancelledError(None, None, f"Barrier '{self._name}': take_many was cancelled")
             ready = len(self._ready)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from trainband.compat.tf1.graphs.errors import CancelledError, OutOfRangeError
+from trainband.compat.tf1.graphs.deadline import wait_for
+from trainband.compat.tf1.graphs.errors import CancelledError, DeadlineExceededError, OutOfRangeError
 
 Element = tuple[Any, ...]
 """One value for each component of a queue."""
@@ -84,12 +85,17 @@ class Buffer:
 
         Raises:
           OutOfRangeError: the queue is closed and has too few.
+          DeadlineExceededError: they are not there in time; none is removed.
           CancelledError: the session is closed.
         """
         found: list[Element] = []
         with self._changed, self._turn(self._taking, count) as is_mine:
             while len(found) < count:
-                self._wait(lambda: is_mine() and (self._is_served(count - len(found)) or self._is_final()))
+                try:
+                    self._wait(lambda: is_mine() and (self._is_served(count - len(found)) or self._is_final()))
+                except DeadlineExceededError:
+                    self._put_back(found)
+                    raise
                 if not self._ready():
                     if up_to and found:
                         break
@@ -156,7 +162,7 @@ class Buffer:
         return self._ended or (self.closed and (self._cancelled or not self._putting))
 
     def _wait(self, until: Callable[[], bool]) -> None:
-        self._changed.wait_for(lambda: self._ended or until())
+        wait_for(self._changed, lambda: self._ended or until(), f"{self._kind} '{self._name}'")
         if self._ended:
             raise CancelledError(None, None, f"{self._kind} '{self._name}': the session is closed")
 

@@ -133,7 +133,7 @@ def old_hash(data: bytes, seed: int = 0xDECAFCAFFE) -> int:
 
 
 CROSSING_KEY = 0xDECAFCAFFE
-"""What the fingerprint of a combination begins with."""
+"""Start of a combination's fingerprint."""
 
 
 def fingerprint_of_both(first: int, second: int) -> int:

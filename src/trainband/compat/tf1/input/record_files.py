@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from trainband.compat.tf1.graphs.errors import DataLossError, NotFoundError
 from trainband.compat.tf1.input.crc32c import masked_crc32c
+from trainband.runtime.regular_files import UnusableFile, regular_file
 
 _HEAD = struct.Struct("<QI")
 
@@ -112,8 +113,8 @@ def opened(path: str) -> IO[bytes]:
       NotFoundError: there is none.
     """
     try:
-        return Path(path).open("rb")
-    except (FileNotFoundError, IsADirectoryError) as exc:
+        return regular_file(path)
+    except (FileNotFoundError, UnusableFile) as exc:
         raise NotFoundError(None, None, f"{path}; {exc.strerror}") from exc
 
 

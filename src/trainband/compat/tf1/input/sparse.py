@@ -260,7 +260,7 @@ sparse_reduce_sum = _reduced("SparseReduceSum", np.add, lambda _: 0)
 sparse_reduce_max = _reduced(
     "SparseReduceMax", np.maximum, lambda kind: -np.inf if kind.kind == "f" else np.iinfo(kind).min
 )
-"""The largest elements along axes, as a dense tensor; zero where there are none."""
+"""The largest elements along axes, as a dense tensor; zero if there are none."""
 
 
 def sparse_retain(sp_input: Any, to_retain: Any) -> SparseTensor:

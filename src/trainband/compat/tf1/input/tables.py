@@ -276,7 +276,7 @@ class HashTable(LookupInterface):
         self.initializer: Operation = record_source(
             "InitializeTableV2", fill, initializer.inputs, name=f"{self.name}_init"
         )
-        """What sets the contents."""
+        """The operation that sets the contents."""
         get_default_graph().add_to_collection(GraphKeys.TABLE_INITIALIZERS, self.initializer)
 
     @property

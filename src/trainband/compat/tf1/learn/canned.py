@@ -44,7 +44,7 @@ class _Canned(Estimator):
 
     kind: type
     first = PredictionKey.CLASSES
-    """What `predict` gives."""
+    """The key that `predict` returns."""
 
     def __init__(
         self,

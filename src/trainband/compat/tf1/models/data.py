@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainband.data import load
+from trainband.runtime.regular_files import fixed_path, regular_file
 from trainband.runtime.waiting import say_on_stderr
 
 Pair = tuple[NDArray[Any], NDArray[Any]]
@@ -70,7 +73,7 @@ def load_mnist(path: str = "mnist.npz") -> tuple[Pair, Pair]:
     """MNIST from Keras's cache, as uint8[n, 28, 28]; if it is not there, the small digits in the package."""
     file = Path(path) if Path(path).is_absolute() else _cache() / "datasets" / path
     if file.exists():
-        with np.load(file, allow_pickle=False) as found:
+        with regular_file(file) as opened, np.load(opened, allow_pickle=False) as found:
             return (found["x_train"], found["y_train"]), (found["x_test"], found["y_test"])
     say_on_stderr(f"no {file}: load_data gives the small digits in the package, and downloads nothing")
     data = load()
@@ -89,7 +92,7 @@ def _cached(name: str) -> Callable[..., tuple[Pair, Pair]]:
                 f"{file} is not there, and trainband downloads nothing: write x_train, y_train, x_test and y_test into "
                 "it with np.savez."
             )
-        with np.load(file, allow_pickle=False) as found:
+        with regular_file(file) as opened, np.load(opened, allow_pickle=False) as found:
             return (found["x_train"], found["y_train"]), (found["x_test"], found["y_test"])
 
     load_data.__doc__ = f"{name} from Keras's cache."
@@ -214,7 +217,8 @@ def load_img(path: Any, grayscale: bool = False, color_mode: str = "rgb", target
     except ImportError as exc:
         raise ImportError("load_img needs Pillow: pip install pillow.") from exc
     modes = {"rgb": "RGB", "grayscale": "L", "rgba": "RGBA"}
-    image = Image.open(path).convert("L" if grayscale else modes[color_mode])
+    with fixed_path(path) if isinstance(path, str | os.PathLike) else contextlib.nullcontext(path) as readable:
+        image = Image.open(readable).convert("L" if grayscale else modes[color_mode])
     kinds = {"nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR}
     kind = kinds.get(more.get("interpolation", "nearest"), Image.Resampling.NEAREST)
     return image if target_size is None else image.resize((target_size[1], target_size[0]), kind)

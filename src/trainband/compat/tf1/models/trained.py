@@ -34,13 +34,13 @@ class Trained:
         self._programs: dict[Any, Program] = {}
         self._chosen: list[Any] | None = None
         self.optimizer: Any = None
-        """What it is trained with, once it is compiled."""
+        """The optimizer that trains it, once it is compiled."""
         self.loss: Any = None
         """The loss that was passed to `compile`."""
         self.stop_training = False
         """Whether `fit` ends after this epoch."""
         self.history: Any = None
-        """What came of the last `fit`."""
+        """Result of the last `fit`."""
 
     # --- compiling
 

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
+from trainband.checkpoint.hdf5 import opened_hdf5
 from trainband.compat.tf1.models import architecture, phase
+from trainband.model.weights_file import write_weights
+from trainband.runtime.regular_files import fixed_path
 
 _HDF5 = (".h5", ".hdf5", ".keras")
 _SUFFIX = ".safetensors"
@@ -31,7 +34,7 @@ def save(model: Any, path: str, overwrite: bool = True, form: str | None = None)
             _write(file, model)
         return
     values = {name: np.ascontiguousarray(value) for name, value in zip(_names(model), model.get_weights(), strict=True)}
-    save_file(values, target)
+    write_weights(target, values)
 
 
 def load(model: Any, path: str, by_name: bool = False) -> None:
@@ -50,7 +53,8 @@ def load(model: Any, path: str, by_name: bool = False) -> None:
         with _opened(Path(path), "r") as file:
             _read(file.get("model_weights", file), model, by_name)
         return
-    there = load_file(path if path.endswith(_SUFFIX) else path + _SUFFIX)
+    with fixed_path(path if path.endswith(_SUFFIX) else path + _SUFFIX) as fixed:
+        there = load_file(fixed)
     names = _names(model)
     if by_name:
         known = [(one, name) for one, name in zip(variables, names, strict=True) if name in there]
@@ -69,7 +73,7 @@ def _opened(path: Path, mode: str) -> Any:
             f"{path} is an HDF5 file, which needs h5py: pip install h5py. Without it, choose a name that does not end "
             f"in {' or '.join(_HDF5)}."
         ) from exc
-    return h5py.File(path, mode)
+    return opened_hdf5(path) if mode == "r" else h5py.File(path, mode)
 
 
 def _names(model: Any) -> list[str]:
@@ -156,6 +160,9 @@ def load_model(filepath: Any, custom_objects: Any = None, compile: bool = True) 
             raise ValueError(
                 f"{filepath} does not describe its layers as trainband does: make the model, and use load_weights."
             )
-        model = architecture.from_json(text.decode() if isinstance(text, bytes) else text, custom_objects)
+        try:
+            model = architecture.from_json(text.decode() if isinstance(text, bytes) else text, custom_objects)
+        except (LookupError, TypeError, AttributeError, RecursionError) as exc:
+            raise ValueError(f"{filepath} does not describe a model ({type(exc).__name__}: {exc}).") from exc
         _read(file["model_weights"], model, False)
     return model

@@ -149,7 +149,7 @@ def _transposed(axes: int, layer: Any) -> Any:
     ) -> Any:
         return inner(inputs, num_outputs, kernel_size, stride, padding, data_format, 1, *args, **kwargs)
 
-    return _scoped(f"convolution{axes}d_transpose", transpose, "What the gradient of a convolution does, activated.")
+    return _scoped(f"convolution{axes}d_transpose", transpose, "The gradient of a convolution, activated.")
 
 
 conv2d_transpose, conv3d_transpose = _transposed(2, Conv2DTranspose), _transposed(3, Conv3DTranspose)

@@ -97,7 +97,7 @@ class Layer:
         self.input_spec: Any = None
         self.activity_regularizer = more.get("activity_regularizer")
         self.losses: list[Any] = []
-        """What its regularizers added to the loss."""
+        """Losses that its regularizers added."""
         self.updates: list[Any] = []
         """The operations that update its variables while training."""
         self._reuse = more.get("_reuse")

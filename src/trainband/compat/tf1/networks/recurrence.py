@@ -15,7 +15,15 @@ from trainband.compat.tf1.graphs.graph import Operation, Region, Tensor, get_def
 from trainband.compat.tf1.graphs.lowering import Frame
 from trainband.compat.tf1.graphs.nest import flatten, pack_like
 from trainband.compat.tf1.graphs.record import convert, record
-from trainband.compat.tf1.graphs.region import Body, Function, is_pure, loop_variable, read_before, state_of
+from trainband.compat.tf1.graphs.region import (
+    Body,
+    Function,
+    done_before,
+    is_pure,
+    loop_variable,
+    read_before,
+    state_of,
+)
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.array import concat
 from trainband.compat.tf1.operations.recorder import recorded
@@ -144,6 +152,7 @@ def record_steps(
             *(None if one.shape.ndims is None else [steps, *one.shape.as_list()] for one in outputs),
         ],
         stateful=True,
+        control_inputs=done_before([body]),
         reads=reads,
         writes=writes,
         name=name,
@@ -188,10 +197,10 @@ def _scan(
                 alive = number < lengths
                 out = [_chosen(alive, one, jnp.zeros_like(one)) for one in out]
                 new = [_chosen(alive, one, old) if one.ndim else one for one, old in zip(new, state, strict=True)]
-            return (number + 1, new, {name: jnp.asarray(after[name]) for name in names}), out
+            return (number + 1, new, {name: jnp.asarray(after[name]) for name in variables}), out
 
         first = [jnp.asarray(v, t.dtype.numpy) for v, t in zip(starts, nexts, strict=True)]
-        begin = (jnp.int32(0), first, {name: jnp.asarray(frame.state[name]) for name in names})
+        begin = (jnp.int32(0), first, {name: jnp.asarray(frame.state[name]) for name in names} | frame.checked())
         (_, last, after), out = jax.lax.scan(once, begin, [jnp.asarray(x) for x in xs])
         frame.state.update(after)
         return [*last, *out]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from trainband.compat.tf1.graphs.hosted import record_source
 from trainband.compat.tf1.graphs.record import convert, name_scope
 from trainband.compat.tf1.operations.embedding import embedding_lookup
 from trainband.compat.tf1.operations.recorder import recorded
+from trainband.runtime.regular_files import READ_WHOLE, read_regular
 
 Sample = tuple[Tensor, Tensor, Tensor]
 """The sampled classes, and how often the true and the sampled ones are drawn on average."""
@@ -61,7 +61,7 @@ def fixed_unigram_candidate_sampler(
         raise NotImplementedError("fixed_unigram_candidate_sampler works with one shard only.")
     counts = list(unigrams)
     if vocab_file:
-        lines = Path(vocab_file).read_text(encoding="utf-8").splitlines()
+        lines = read_regular(vocab_file, READ_WHOLE).decode().splitlines()
         counts = [float(line.rpartition(",")[2]) for line in lines if line.strip()]
     if len(counts) + num_reserved_ids != range_max:
         raise ValueError(f"range_max is {range_max}, but there are {len(counts)} frequencies.")

@@ -14,10 +14,10 @@ from trainband.compat.ops.arrays import is_computed
 from trainband.compat.ops.dtypes import bool_, string
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Region, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.guess import in_common
-from trainband.compat.tf1.graphs.lowering import Frame
+from trainband.compat.tf1.graphs.lowering import Frame, has, needed_operations
 from trainband.compat.tf1.graphs.nest import flatten, pack_like
 from trainband.compat.tf1.graphs.record import convert, record
-from trainband.compat.tf1.graphs.region import Body, Function, is_pure, read_before, state_of
+from trainband.compat.tf1.graphs.region import Body, Function, done_before, is_pure, read_before, state_of
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.recorder import recorded
 
@@ -109,9 +109,36 @@ def cond(
                     f"Outputs of true_fn and false_fn must have the same type(s). Received {a.dtype.name} from true_fn "
                     f"and {b.dtype.name} from false_fn. (at {user_line()})"
                 )
-        op = record_branches(chosen, (on_true, on_false), outputs)
-    found = pack_like(yes, op.outputs)
+        merged: dict[int, Tensor] = {}
+        for together in _with_common_effects((on_true, on_false), outputs):
+            op = record_branches(chosen, (on_true, on_false), [outputs[i] for i in together])
+            merged.update(zip(together, op.outputs, strict=True))
+    found = pack_like(yes, [merged[i] for i in range(len(outputs))])
     return found[0] if not strict and isinstance(found, list | tuple) and len(found) == 1 else found
+
+
+def _with_common_effects(regions: Sequence[Region], outputs: Sequence[tuple[Tensor, Tensor]]) -> list[list[int]]:
+    """The numbers of the outputs, with those in one list that need the same effect.
+
+    So a run performs only the effects that what it fetches needs, and each of them once.
+    """
+    plain: list[int] = []
+    groups: list[tuple[set[Operation], list[int]]] = []
+    for i, pair in enumerate(outputs):
+        effects = {
+            op
+            for region, output in zip(regions, pair, strict=True)
+            if region.contains(output.op)
+            for op in needed_operations([output.op], (), region)
+            if op.writes or has(op, "effect")
+        }
+        if not effects:
+            plain.append(i)
+            continue
+        common = [group for group in groups if group[0] & effects]
+        groups = [group for group in groups if group not in common]
+        groups.append((effects.union(*(one for one, _ in common)), [*(n for _, some in common for n in some), i]))
+    return sorted(filter(None, [plain, *(sorted(some) for _, some in groups)]))
 
 
 def record_branches(
@@ -167,6 +194,7 @@ def record_branches(
         dtypes=[a.dtype for a, _ in outputs],
         shapes=[in_common([a.shape, b.shape]) for a, b in outputs],
         stateful=True,
+        control_inputs=done_before(bodies),
         reads=reads,
         writes=writes,
         name=name,

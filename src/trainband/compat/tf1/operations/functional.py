@@ -17,7 +17,7 @@ from trainband.compat.tf1.graphs.graph import Operation, Region, Tensor, get_def
 from trainband.compat.tf1.graphs.lowering import Frame
 from trainband.compat.tf1.graphs.nest import flatten, pack_like
 from trainband.compat.tf1.graphs.record import convert, is_tensor, record
-from trainband.compat.tf1.graphs.region import Body, is_pure, loop_variable, read_before, state_of
+from trainband.compat.tf1.graphs.region import Body, done_before, is_pure, loop_variable, read_before, state_of
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.operators import slice_item
 from trainband.compat.tf1.operations.recorder import recorded
@@ -204,7 +204,8 @@ def record_rows(
     def compute(frame: Frame, *values: Any) -> list[Any]:
         begin, some, fixed = values[:count], values[count : len(variables)], values[len(variables) :]
         many = int(np.shape(some[0])[0])
-        state = {name: jnp.asarray(frame.state[name]) for name in names}
+        checked = frame.checked()
+        state = {name: jnp.asarray(frame.state[name]) for name in names} | checked
 
         def once(carry: Any, row: Any) -> tuple[Any, Any]:
             number, slices = row
@@ -214,15 +215,15 @@ def record_rows(
                 jnp.asarray(v, one.dtype.numpy).astype(one.dtype.numpy)
                 for v, one in zip(found[:count], first, strict=True)
             ]
-            return (ends, {name: jnp.asarray(now[name]) for name in names}), found[count:]
+            return (ends, {name: jnp.asarray(now[name]) for name in state}), found[count:]
 
         carry = [jnp.asarray(v, one.dtype.numpy) for v, one in zip(begin, first, strict=True)], state
         if any(one.dtype == string for one in (*rows, *kept)):
-            (found, state), stacked = _one_by_one(once, carry, some, many, reverse=reverse)
+            (found, after), stacked = _one_by_one(once, carry, some, many, reverse=reverse)
         else:
             numbered = jnp.arange(many), [jnp.asarray(one) for one in some]
-            (found, state), stacked = jax.lax.scan(once, carry, numbered, reverse=reverse)
-        frame.state.update({variable.op_name: state[variable.op_name] for variable in writes})
+            (found, after), stacked = jax.lax.scan(once, carry, numbered, reverse=reverse)
+        frame.state.update({name: after[name] for name in (*(v.op_name for v in writes), *checked)})
         return [*found, *stacked]
 
     length = next((one.shape.sizes[0] for one in rows if one.shape.sizes), None)
@@ -237,6 +238,7 @@ def record_rows(
             *(TensorShape(None if k.shape.sizes is None else [length, *k.shape.sizes]) for k in kept),
         ],
         stateful=True,
+        control_inputs=done_before([step]),
         reads=reads,
         writes=writes,
         name=name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainband.compat.ops import array
-from trainband.compat.ops.arrays import axis_of
+from trainband.compat.ops.arrays import axis_of, conjugate
 from trainband.compat.ops.dtypes import string
+from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.lowering import FAILED, Frame, depends_on
 from trainband.compat.tf1.graphs.record import convert, record
@@ -89,7 +90,7 @@ def _recorded(
     graph = targets[0].graph if targets else get_default_graph()
     ancestors = _ancestors(targets)
     sources = [_source(x, ancestors) for x in xs]
-    roots = {tensor for source in sources for tensor in source.tensors if tensor.dtype.is_floating}
+    roots = {tensor for source in sources for tensor in source.tensors if tensor.dtype.is_differentiable}
     inner = depends_on(roots, targets, stops) if roots else set()
     reached = _reached(roots, inner, targets)
     connected = [any(tensor in reached for tensor in source.tensors) for source in sources]
@@ -183,13 +184,16 @@ def _operation(
         # That is the forward pass, and the rest of this run reuses its values.
         points = [jnp.asarray(frame.value(tensor)) for tensor in leaves]
         halted = {tensor: jax.lax.stop_gradient(frame.value(tensor)) for tensor in stops}
+        fed = {tensor: frame.values[tensor] for tensor in passed if tensor in frame.fed}
+        absent = _stand_ins(frame, inner) if fed else {}
 
         def forward(values: Sequence[Any], added: Sequence[Any]) -> tuple[list[Any], tuple[dict[int, Any], Any]]:
-            known = {**halted, **dict(zip(leaves, values, strict=True))}
+            known = {**absent, **halted, **dict(zip(leaves, values, strict=True))}
             more = dict(zip(between, added, strict=False))
             if nested:
                 more |= {t: v - jax.lax.stop_gradient(v) for t, v in zip(leaves, values, strict=True)}
             child = frame.child(known, inner, more)
+            child.instead = {tensor: jnp.asarray(value) for tensor, value in fed.items()}
             outputs = [child.value(target) for target in targets]
             # Those that are not reached by a derivative are constants of it, and are left out.
             aside = {
@@ -210,11 +214,15 @@ def _operation(
             for output, cotangent in zip(outputs, cotangents, strict=True)
         ]
         seeds = [
-            np.zeros(output.shape, jax.dtypes.float0) if not jnp.issubdtype(output.dtype, jnp.floating) else seed
+            np.zeros(output.shape, jax.dtypes.float0) if not jnp.issubdtype(output.dtype, jnp.inexact) else seed
             for output, seed in zip(outputs, seeds, strict=True)
         ]
-        by_leaves, by_between = pull_back(seeds)
-        derivatives = dict(zip([*leaves, *between], [*by_leaves, *by_between], strict=True))
+        by_leaves, by_between = pull_back([conjugate(seed) for seed in seeds])
+        found = [conjugate(one) for one in (*by_leaves, *by_between)]
+        for tensor in absent:
+            holds = jnp.all(jnp.array([jnp.isfinite(one).all() for one in found]))
+            frame.check(tensor.op, holds, f"You must feed a value for {tensor.name}: the derivative depends on it.")
+        derivatives = dict(zip([*leaves, *between], found, strict=True))
         return _given_back(sources, derivatives, frame)
 
     dtypes, shapes = [], []
@@ -245,6 +253,19 @@ def _zeros(tensors: Sequence[Tensor], values: Callable[[], dict[int, Any]], pass
         return [jnp.zeros(tuple(tensor.shape.as_list()), tensor.dtype.numpy) for tensor in tensors]
     found = values()
     return [jnp.zeros_like(found[passed.index(tensor)]) for tensor in tensors]
+
+
+def _stand_ins(frame: Frame, inner: Collection[Operation]) -> dict[Tensor, Any]:
+    """NaN for the inputs that have no value because what follows from them is fed: the derivative may do without."""
+    found: dict[Tensor, Any] = {}
+    for tensor in dict.fromkeys(tensor for op in inner for tensor in op.inputs if tensor.op not in inner):
+        try:
+            frame.value(tensor)
+        except InvalidArgumentError:
+            if not tensor.dtype.is_differentiable or not tensor.shape.is_fully_defined():
+                raise
+            found[tensor] = jnp.full(tuple(tensor.shape.as_list()), np.nan, tensor.dtype.numpy)
+    return found
 
 
 def _given_back(sources: Sequence[_Source], derivatives: Mapping[Tensor, Any], frame: Frame) -> list[Any]:

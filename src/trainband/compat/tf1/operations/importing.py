@@ -28,6 +28,9 @@ from trainband.compat.tf1.operations.recorder import record_converted, record_op
 from trainband.compat.tf1.protos.graph import GraphDef
 from trainband.compat.tf1.protos.tensor import array_of_proto
 
+MOST_OUTPUTS = 100_000
+"""Of an operation: how many it has is told by those that take them."""
+
 
 def import_graph_def(
     graph_def: Any,
@@ -199,7 +202,10 @@ class Importing:
             for one in other.input
             if one.partition(":")[0] == node.name
         ]
-        return 1 + max(used, default=0)
+        count = 1 + max(used, default=0)
+        if count > MOST_OUTPUTS:
+            raise ValueError(f"{node.name} would have {count:,} outputs, and {MOST_OUTPUTS:,} are the most.")
+        return count
 
 
 _WITH_REGIONS: Mapping[str, Callable[..., Operation]] = {
@@ -252,7 +258,7 @@ def _assignment(method: str) -> Again:
     def assign(node: Any, inputs: Sequence[Tensor], name: str) -> Operation:
         variable = _variable_of(inputs[0])
         if variable is None:
-            raise TypeError(f"{inputs[0]} is no variable.")
+            raise TypeError(f"{inputs[0]} is not a variable.")
         result = getattr(variable, method)(inputs[1], name=name)
         if SETTINGS in node.attr:
             variable.initialize_by(result)

@@ -179,9 +179,14 @@ class Identity(Initializer):
         self._gain = gain
 
     @override
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:  # noqa: ARG002
-        rows, columns = (size or 0 for size in dims_of(shape) or ())
-        return constant(self._gain * np.eye(rows, columns), dtype or self.dtype)
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:
+        sizes = [size or 0 for size in dims_of(shape) or ()]
+        whole = sizes if partition_info is None else partition_info.full_shape
+        if len(whole) != 2:
+            raise ValueError(f"Identity matrix initializer can only be used for 2D matrices, not for {list(whole)}.")
+        offset = (0, 0) if partition_info is None else partition_info.var_offset
+        part = np.eye(*whole)[tuple(slice(at, at + size) for at, size in zip(offset, sizes, strict=True))]
+        return constant(self._gain * part, dtype or self.dtype)
 
 
 def he_normal(seed: int | None = None) -> Initializer:

@@ -21,7 +21,7 @@ from trainband.compat.tf1.graphs.keys import Keys
 from trainband.compat.tf1.graphs.lowering import Frame
 from trainband.compat.tf1.graphs.nest import flatten, pack_like
 from trainband.compat.tf1.graphs.record import convert, known_value, record
-from trainband.compat.tf1.graphs.region import Body, is_pure, loop_variable, read_before, state_of
+from trainband.compat.tf1.graphs.region import Body, done_before, is_pure, loop_variable, read_before, state_of
 from trainband.compat.tf1.graphs.slices import IndexedSlices
 from trainband.compat.tf1.graphs.sparse import SparseTensor
 from trainband.compat.tf1.graphs.where import user_line
@@ -216,6 +216,7 @@ def record_loop(
         dtypes=[one.dtype for one in starts],
         shapes=shapes,
         stateful=True,
+        control_inputs=done_before([body]),
         reads=reads,
         writes=writes,
         name=name,

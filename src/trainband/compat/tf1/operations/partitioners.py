@@ -16,22 +16,6 @@ class PartitionInfo:
     var_offset: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SaveSliceInfo:
-    """Which slice of a whole variable a part of it is."""
-
-    full_name: str
-    full_shape: list[int]
-    var_offset: list[int]
-    var_shape: list[int]
-
-    @property
-    def spec(self) -> str:
-        """The whole's shape, and of each axis where the slice begins and how long it is: `4 2 0,2:0,2`."""
-        slices = ":".join(f"{start},{size}" for start, size in zip(self.var_offset, self.var_shape, strict=True))
-        return " ".join([*map(str, self.full_shape), slices])
-
-
 Partitioner = Callable[..., list[int]]
 
 

@@ -33,7 +33,7 @@ from trainband.compat.tf1.scripts.values import make_tensor_proto
 from trainband.compat.tf1.training.meta_graph import create_meta_graph_def
 from trainband.compat.wave_files import wave_proto
 from trainband.runtime.waiting import say_on_stderr
-from trainband.train.event_file import BINS, EventFile
+from trainband.train.tensorboard_file import BINS, EventFile
 
 
 def _summary(
@@ -244,7 +244,9 @@ class FileWriter:
         self.add_event(_event(global_step, meta_graph_def=meta_graph_def.SerializeToString()))
 
     def add_run_metadata(self, run_metadata: Any, tag: str, global_step: Any = None) -> None:
-        """Does nothing."""
+        """Writes how long a run has taken."""
+        told = TaggedRunMetadata(tag=tag, run_metadata=run_metadata.SerializeToString())
+        self.add_event(_event(global_step, tagged_run_metadata=told))
 
     def flush(self) -> None:
         """Writes everything to the disk."""

@@ -14,10 +14,11 @@ from trainband.compat.ops.shapes import TensorShape, dims_of
 from trainband.compat.tf1.graphs.graph import Graph, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import convert, is_tensor
+from trainband.compat.tf1.graphs.save_slice import SaveSliceInfo
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.initializers import GlorotUniform, Zeros
-from trainband.compat.tf1.operations.partitioners import PartitionInfo, SaveSliceInfo
+from trainband.compat.tf1.operations.partitioners import PartitionInfo
 from trainband.compat.tf1.operations.recorder import recorded
 
 
@@ -324,8 +325,7 @@ def _partitioned(wanted: _Wanted, cut: Callable[..., Sequence[int]]) -> Any:
             whole_value = convert(wanted.initializer, None if is_tensor(wanted.initializer) else wanted.dtype)
             one = replace(wanted, initializer=recorded(slice_)(whole_value, begin, shape), shape=None)
         part = _plain(one, f"{wanted.full}/part_{number}", TensorShape(shape) if one is wanted else None, info)
-        part.save_slice = (wanted.full, number)
-        part._save_slice_info = SaveSliceInfo(wanted.full, sizes, begin, shape)  # noqa: SLF001 - a name of scripts
+        part.save_slice = SaveSliceInfo(wanted.full, sizes, begin, shape)
         parts.append(part)
         start += length
     return PartitionedVariable(wanted.full, whole, wanted.dtype, parts, axis)

@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf import text_format
 
 from trainband.compat.tf1.protos.wire import messages
+from trainband.runtime.regular_files import write_regular
 
 _CLASSES = messages(
     "projector",
@@ -28,4 +29,4 @@ def visualize_embeddings(summary_writer: Any, config: Any) -> None:
     """Write what TensorBoard reads, into a summary writer's directory or a directory."""
     logdir = summary_writer.get_logdir() if hasattr(summary_writer, "get_logdir") else summary_writer
     path = Path(str(logdir)) / "projector_config.pbtxt"
-    path.write_text(text_format.MessageToString(config), encoding="utf-8")
+    write_regular(path, text_format.MessageToString(config).encode())

@@ -20,6 +20,8 @@ _LISTS = {
 }  # fmt: skip
 
 
+MOST_BYTES = 2 << 30
+"""Of a constant: what protocol buffers can hold. Its last element may stand for any number of them."""
 _AS_BYTES = ("float32", "float64", "int32", "uint8", "int16", "int8", "int64")
 """What TensorFlow writes as bytes, from two elements on."""
 
@@ -48,6 +50,8 @@ def array_of_proto(tensor: Any) -> Any:
     """The array of a `TensorProto`."""
     shape = [one.size for one in tensor.tensor_shape.dim]
     kind = as_dtype(tensor.dtype)
+    if min(shape, default=0) < 0 or math.prod(shape) * kind.numpy.itemsize > MOST_BYTES:
+        raise ValueError(f"A TensorProto of shape {shape[:8]} is larger than {MOST_BYTES:,} bytes, or none at all.")
     if tensor.tensor_content:
         return np.frombuffer(tensor.tensor_content, kind.numpy).reshape(shape).copy()
     listed = list(getattr(tensor, _LISTS[kind.name]))

@@ -16,6 +16,7 @@ from trainband.compat.tf1.saved_models import constants
 from trainband.compat.tf1.saved_models.signatures import predict_signature_def
 from trainband.compat.tf1.scripts import logging
 from trainband.compat.tf1.training.saver import Saver
+from trainband.runtime.regular_files import write_regular
 
 
 class SavedModelBuilder:
@@ -114,9 +115,8 @@ class SavedModelBuilder:
         """Write the file, and return its path as bytes. A warning says that others cannot read it."""
         name = constants.SAVED_MODEL_FILENAME_PBTXT if as_text else constants.SAVED_MODEL_FILENAME_PB
         path = self._directory / name
-        path.write_bytes(
-            text_format.MessageToString(self._made).encode() if as_text else self._made.SerializeToString()
-        )
+        data = text_format.MessageToString(self._made).encode() if as_text else self._made.SerializeToString()
+        write_regular(path, data)
         logging.warning(
             "%s is in trainband's form: tf.saved_model.loader.load reads it, which TensorFlow and TensorFlow Serving "
             "cannot.",

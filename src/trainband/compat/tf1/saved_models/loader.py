@@ -14,6 +14,7 @@ from trainband.compat.checkpoints.files import checkpoint_exists
 from trainband.compat.tf1.protos.graph import SavedModel
 from trainband.compat.tf1.saved_models import constants
 from trainband.compat.tf1.training.saver import import_meta_graph
+from trainband.runtime.regular_files import READ_WHOLE, read_regular
 
 
 def maybe_saved_model_directory(export_dir: Any) -> bool:
@@ -49,7 +50,7 @@ def load(sess: Any, tags: Sequence[str], export_dir: Any, import_scope: str | No
         saver = import_meta_graph(found[0], import_scope=import_scope, **saver_kwargs)
         if saver is not None and saver.variables():
             if not checkpoint_exists(prefix):
-                raise ValueError(f"{prefix} is no checkpoint of trainband's: TensorFlow's files are not read.")
+                raise ValueError(f"{prefix} is not a checkpoint of trainband, which does not read TensorFlow's files.")
             saver.restore(sess, prefix)
         for key in (constants.MAIN_OP_KEY, constants.LEGACY_INIT_OP_KEY):
             if key in found[0].collection_def:
@@ -68,9 +69,9 @@ def read_saved_model(export_dir: Any) -> Any:
     binary, text = directory / constants.SAVED_MODEL_FILENAME_PB, directory / constants.SAVED_MODEL_FILENAME_PBTXT
     try:
         if binary.is_file():
-            return SavedModel.FromString(binary.read_bytes())
+            return SavedModel.FromString(read_regular(binary, READ_WHOLE))
         if text.is_file():
-            return text_format.Parse(text.read_text(encoding="utf-8"), SavedModel())
+            return text_format.Parse(read_regular(text, READ_WHOLE).decode(), SavedModel())
     except (DecodeError, text_format.ParseError) as exc:
         raise OSError(f"Cannot parse file {binary if binary.is_file() else text}: {exc}.") from exc
     raise OSError(

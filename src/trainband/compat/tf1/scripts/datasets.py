@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from trainband.compat.tf1.scripts.input_data import read_data_sets
+from trainband.runtime.regular_files import regular_file
 
 
 class Dataset(NamedTuple):
@@ -28,14 +30,14 @@ class Datasets(NamedTuple):
 
 def load_csv_with_header(filename: Any, target_dtype: Any, features_dtype: Any, target_column: int = -1) -> Dataset:
     """Reads a table whose first line begins with the numbers of examples and features."""
-    with Path(str(filename)).open(encoding="utf-8", newline="") as file:
+    with io.TextIOWrapper(regular_file(str(filename)), encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
     return _table(rows[1:], target_dtype, features_dtype, target_column)
 
 
 def load_csv_without_header(filename: Any, target_dtype: Any, features_dtype: Any, target_column: int = -1) -> Dataset:
     """Reads a table."""
-    with Path(str(filename)).open(encoding="utf-8", newline="") as file:
+    with io.TextIOWrapper(regular_file(str(filename)), encoding="utf-8", newline="") as file:
         return _table(list(csv.reader(file)), target_dtype, features_dtype, target_column)
 
 

@@ -22,6 +22,7 @@ from trainband.compat.tf1.graphs.errors import (
     UnimplementedError,
     of_file,
 )
+from trainband.runtime.regular_files import write_regular
 
 _MODES = ("r", "w", "a", "r+", "w+", "a+")
 
@@ -331,5 +332,5 @@ def write_graph(graph_or_graph_def: Any, logdir: Any, name: str, as_text: bool =
     directory.mkdir(parents=True, exist_ok=True)
     stored = graph_or_graph_def.as_graph_def() if hasattr(graph_or_graph_def, "as_graph_def") else graph_or_graph_def
     path = directory / name
-    path.write_bytes(text_format.MessageToString(stored).encode() if as_text else stored.SerializeToString())
+    write_regular(path, text_format.MessageToString(stored).encode() if as_text else stored.SerializeToString())
     return str(path)

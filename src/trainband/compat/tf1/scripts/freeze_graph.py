@@ -16,6 +16,7 @@ from trainband.compat.tf1.scripts.graph_util import convert_variables_to_constan
 from trainband.compat.tf1.sessions.session import Session
 from trainband.compat.tf1.training.meta_graph import as_meta_graph
 from trainband.compat.tf1.training.saver import Saver
+from trainband.runtime.regular_files import READ_WHOLE, read_regular, write_regular
 
 
 def freeze_graph(
@@ -69,10 +70,10 @@ def freeze_graph(
             variable_names_blacklist.replace(" ", "").split(",") if variable_names_blacklist else None,
         )
     if output_graph:
-        Path(str(output_graph)).write_bytes(found.SerializeToString())
+        write_regular(Path(str(output_graph)), found.SerializeToString())
     return found
 
 
 def _read(path: Any, binary: bool) -> Any:
-    content = Path(str(path)).read_bytes()
+    content = read_regular(str(path), READ_WHOLE)
     return GraphDef.FromString(content) if binary else text_format.Parse(content.decode(), GraphDef())

@@ -50,9 +50,9 @@ class HostStage:
                 if tensor.op not in mine and tensor not in self._fed and tensor.op.type != "Const"
             )
         )
-        """What the compiled part of another run computes first."""
+        """Computed first by the compiled part of another run."""
         self._effects = _effects(self._before, self._fed)
-        """What it does on the way, such as counting: this must not be done again."""
+        """Its side effects, such as counting, which must not be repeated."""
         self._before += [one for one in self._effects if one not in self._before]
         self.given = tuple(one for one in (*outputs, *self._before) if one not in self._fed and one.dtype != string)
         self._parts: dict[Operation, NumpyPart | SplitRun] = {}

@@ -34,11 +34,11 @@ from trainband.compat.tf1.sessions.placement import ByDevice
 from trainband.compat.tf1.sessions.slots import is_slot
 from trainband.compat.tf1.sessions.step_batch import StepBatch
 from trainband.compat.tf1.sessions.store import LocalStore, Store, Turn, here, uninitialised
+from trainband.ps.worker.values import WorkerValues
 from trainband.runtime.overrides import override
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.strategies import ParameterServer
-from trainband.strategies.parameter_server_replica import ParameterServerReplica
-from trainband.train import MonitoredSession, Trainer
+from trainband.train import MonitoredSession, StopAtStepHook, Trainer
 
 _OLD_S = 0.1
 """How long the values of an answer are used for the next run: a script's usual pause between two runs."""
@@ -46,16 +46,18 @@ _OLD_S = 0.1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobSettings:
-    """How a supervised session wants its job to be saved.
+    """How a supervised session wants its job to be saved, and when to end.
 
     Attributes:
       checkpoint_dir: the directory of the job's checkpoints; `None`: none.
       save_secs, save_steps: how often.
+      last_step: the global step at which the training ends for all workers; `None`: the ps set no limit.
     """
 
     checkpoint_dir: str | None = None
     save_secs: float | None = 600.0
     save_steps: int | None = None
+    last_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class JobStore(Store):
         return self._job is not None and self._job.session.should_stop()
 
     def configure(self, settings: JobSettings) -> None:
-        """Sets how the job is saved, before this task joins it."""
+        """Sets how the job is saved and ends, before this task joins it."""
         self._settings = settings
 
     # --- joining
@@ -135,9 +137,13 @@ class JobStore(Store):
             say=self._say,
         )
         settings = self._settings
+        # The ps stop at the last step. A hook on each worker would not suffice: when one worker sees the last step,
+        # the updates of the others are already under way.
+        is_limited = settings.last_step is not None and model.step is not None
         session = MonitoredSession(
             trainer,
             checkpoint_dir=settings.checkpoint_dir,
+            hooks=[StopAtStepHook(last_step=settings.last_step)] if is_limited else (),
             save_secs=settings.save_secs or 600.0,
             save_steps=settings.save_steps,
         )
@@ -180,8 +186,8 @@ class JobStore(Store):
         """Runs something that makes no update, on the current values."""
         if known.written and known.initialises and not known.loads:
             # The job has its values: another worker's initialiser changes only that worker's own variables.
-            own = [v.initializer for v in computation.writes.values() if not is_shared(v)]
-            return self._local.run(Computation(own, []), []) if own else ([], [])
+            done = [op for op in computation.schedule.needed if any(is_shared(v) for v in op.writes)]
+            computation = computation.without(done)
         return self._run_on_current(computation, feeds, turn)
 
     def _run_on_current(
@@ -215,15 +221,15 @@ class JobStore(Store):
     def _write(self, values: Mapping[str, Any], grown: Mapping[str, Any]) -> None:
         """Gives shared variables values on the ps, and adds to others."""
         job = self._joined()
-        replica = job.session.trainer.join()
-        assert isinstance(replica, ParameterServerReplica)
-        replica.write(job.model.on_ps(values), job.model.on_ps(grown))
+        on_ps = job.session.trainer.join().values
+        assert isinstance(on_ps, WorkerValues)
+        on_ps.write(job.model.on_ps(values), job.model.on_ps(grown))
 
     def _pull(self) -> None:
         job = self._joined()
-        replica = job.session.trainer.join()
-        params, state = replica.params(), replica.model_state()
-        self._local.assign({**params, **(state or {}), **job.model.step_value(replica.global_step)})
+        engine = job.session.trainer.join()
+        params, state = engine.values.params(), engine.values.model_state()
+        self._local.assign({**params, **(state or {}), **job.model.step_value(engine.steps.global_step)})
 
     def _train(
         self, computation: Computation, known: Examined, feeds: Sequence[Any]
@@ -248,7 +254,8 @@ class JobStore(Store):
             late[place] = np.asarray(report.global_step)
         if found["own"]:
             self._local.put(found["own"])
-        if found["written"] or found["grown"]:
+        counts = report.applied or not report.done  # else it came after the last step
+        if counts and (found["written"] or found["grown"]):
             self._write(found["written"], found["grown"])
         return values, late
 
@@ -263,13 +270,13 @@ class JobStore(Store):
         session = self._joined().session
         if session.should_stop():
             return
-        engine = session.trainer.join()
+        steps = session.trainer.join().steps
         kind = (batch.computation, *(np.shape(feed) for feed in batch.feeds))
         if kind not in self._compiled:
             self._compiled.add(kind)
-            engine.catch_up(batch)
+            steps.catch_up(batch)
         elif time.monotonic() > self._answered_at + _OLD_S:
-            engine.catch_up()
+            steps.catch_up()
 
     def _train_and_follow(self, split: FollowUp, feeds: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
         """Runs an update, and then what the script wants to do with its effect, such as a copy of the new values."""

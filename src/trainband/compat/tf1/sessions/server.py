@@ -15,8 +15,8 @@ from trainband.compat.tf1.graphs.graph import Graph
 from trainband.compat.tf1.sessions import targets
 from trainband.compat.tf1.sessions.cluster_spec import ClusterSpec, ServerDef
 from trainband.compat.tf1.sessions.job_store import JobStore
-from trainband.compat.tf1.sessions.store import LocalStore, Store
-from trainband.ps.server.server import Server as PsServer
+from trainband.compat.tf1.sessions.store import LocalStore, LocalVariables, Store
+from trainband.ps.server import Server as PsServer
 from trainband.runtime.waiting import say_on_stderr
 from trainband.strategies.devices import take_gpu
 
@@ -76,11 +76,12 @@ class Server:
         self._config = config
         self._server: PsServer | None = None
         self.target = f"grpc://{spec.task_address(job_name, task_index)}"
-        """What sessions of this task are given."""
+        """The target for sessions of this task."""
         names = roles(jobs)
         has_ps = any(role == "ps" and spec.num_tasks(name) for name, role in names.items())
         if list(jobs) in (["local"], ["localhost"]) or (not has_ps and sum(map(spec.num_tasks, jobs)) == 1):
-            targets.register(self.target, lambda _, settings: LocalStore(settings))
+            variables = LocalVariables()
+            targets.register(self.target, lambda _, settings: LocalStore(settings, variables))
             return
         cluster = _as_trainband(spec, names, job_name, task_index)
         self._names = names

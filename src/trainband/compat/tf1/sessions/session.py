@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType, TracebackType
@@ -12,7 +13,8 @@ import numpy as np
 
 from trainband.compat.ops.dtypes import DType, array_of, string
 from trainband.compat.tf1.graphs import default_session
-from trainband.compat.tf1.graphs.config import ConfigProto
+from trainband.compat.tf1.graphs.config import ConfigProto, RunOptions
+from trainband.compat.tf1.graphs.deadline import within
 from trainband.compat.tf1.graphs.errors import UnimplementedError
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.hosted import Resources, is_hosted
@@ -21,6 +23,7 @@ from trainband.compat.tf1.graphs.slices import IndexedSlices, IndexedSlicesValue
 from trainband.compat.tf1.graphs.sparse import SparseTensor, SparseTensorValue, fed_parts
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.graphs.where import user_line
+from trainband.compat.tf1.protos.run_metadata import note_run
 from trainband.compat.tf1.sessions.fetches import Fetches
 from trainband.compat.tf1.sessions.host_stage import HostStage
 from trainband.compat.tf1.sessions.one_element import fetched
@@ -101,15 +104,30 @@ class Session:
         """Whether it is closed."""
         return self._closed
 
-    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:  # noqa: ARG002
+    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """Return the values of the fetches, in their structure; `None` for an operation.
 
+        Args:
+          options: `timeout_in_ms` limits what it waits for, such as elements of queues.
+          run_metadata: gets how long the run has taken, where `options` ask for a trace.
+
         Raises:
+          DeadlineExceededError: what it waits for is not there in time.
           RuntimeError: it is closed, or the graph is empty.
           TypeError, ValueError: something cannot be fetched, or fed.
           InvalidArgumentError: a placeholder is not fed, or a device is not there.
           FailedPreconditionError: a variable has no value yet.
         """
+        set_here = {**vars(self._config), **vars(options or RunOptions())}
+        limit = set_here.get("timeout_in_ms") or set_here.get("operation_timeout_in_ms") or 0
+        begin = time.time()
+        with within(int(limit)):
+            found = self._run(fetches, feed_dict)
+        if run_metadata is not None and set_here.get("trace_level"):
+            note_run(run_metadata, self._store.devices.names()[0], begin, time.time())
+        return found
+
+    def _run(self, fetches: Any, feed_dict: Any) -> Any:
         if self._closed:
             raise RuntimeError("Attempted to use a closed Session.")
         if not self._graph.operations:

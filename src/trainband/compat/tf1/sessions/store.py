@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import jax
@@ -70,15 +70,24 @@ class Store(Protocol):
         ...
 
 
-class LocalStore(Store):
-    """Variables in this process, as JAX's arrays."""
+@dataclass(frozen=True)
+class LocalVariables:
+    """The variables of one session, or of all sessions of a server, and the lock held while they are replaced."""
 
-    def __init__(self, config: ConfigProto) -> None:
-        self._state: dict[str, Any] = {}
+    values: dict[str, Any] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+class LocalStore(Store):
+    """Variables in this process, as JAX's arrays. Those that are given are a server's, and outlive the session."""
+
+    def __init__(self, config: ConfigProto, variables: LocalVariables | None = None) -> None:
+        own = variables or LocalVariables()
+        self._state, self._lock = own.values, own.lock
+        self._is_alone = variables is None
         self._compiled: dict[Computation, Any] = {}
         self._base = fresh_base()
         self._counter = 0
-        self._lock = threading.RLock()
         self.devices = Devices({}, here(config), config.allow_soft_placement)
 
     @override
@@ -162,7 +171,8 @@ class LocalStore(Store):
 
     @override
     def close(self) -> None:
-        self._state.clear()
+        if self._is_alone:
+            self._state.clear()
         self._compiled.clear()
 
 

@@ -51,7 +51,7 @@ def store_for(target: str, graph: Graph, config: Any) -> Store:
         raise UnimplementedError(
             None,
             None,
-            f"The session target {target!r} is no server of this process. In trainband, each task runs its own "
+            f"The session target {target!r} is not a server of this process. In trainband, each task runs its own "
             'session: create tf.train.Server(cluster, job_name="worker", task_index=...) in this process, in a '
             'cluster with a job "ps", and give its target to the session.',
         )

@@ -13,7 +13,7 @@ from trainband.compat.tf1.graphs.errors import OutOfRangeError
 from trainband.compat.tf1.scripts import logging
 
 _POLL_S = 0.05
-"""How often `join` looks whether a thread has ended."""
+"""How often `join` checks whether a thread has ended."""
 
 
 class Coordinator:

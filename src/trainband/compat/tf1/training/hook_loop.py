@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trainband.compat.tf1.graphs.config import RunMetadata, RunOptions
+from trainband.compat.tf1.graphs.config import RunOptions
+from trainband.compat.tf1.protos.run_metadata import RunMetadata
 from trainband.compat.tf1.training.session_run_hook import (
     SessionRunArgs,
     SessionRunContext,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,12 @@ class StopAtStepHook(SessionRunHook):
             raise ValueError("One and only one of num_steps and last_step must be specified.")
         self._num_steps, self._last_step = num_steps, last_step
 
+    @property
+    def known_last_step(self) -> int | None:
+        """The global step, if it was given; `None` if a class of the script's decides otherwise when to stop."""
+        decides_itself = type(self).after_run is not StopAtStepHook.after_run
+        return None if self._last_step is None or decides_itself else int(self._last_step)
+
     @override
     def begin(self) -> None:
         self._global_step_tensor = needed_step("StopAtStepHook")
@@ -52,6 +58,12 @@ class StopAtStepHook(SessionRunHook):
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         if self._last_step is not None and int(run_values.results) >= self._last_step:
             run_context.request_stop()
+
+
+def last_step_of(hooks: Iterable[SessionRunHook]) -> int | None:
+    """The global step at which some hooks end training; `None` if no hook knows it before there is a session."""
+    found = [hook.known_last_step for hook in hooks if isinstance(hook, StopAtStepHook)]
+    return min((step for step in found if step is not None), default=None)
 
 
 class LoggingTensorHook(SessionRunHook):

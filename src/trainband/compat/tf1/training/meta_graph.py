@@ -17,9 +17,10 @@ from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.operations.importing import import_graph_def
 from trainband.compat.tf1.protos.graph import MetaGraphDef, NodeDef, VariableDef
 from trainband.compat.tf1.protos.version import GIT_VERSION, VERSION
+from trainband.runtime.regular_files import READ_WHOLE, read_regular, write_regular
 
 UNBOUND = "$unbound_inputs_"
-"""What stands before the name of an input from outside of the scope that is exported."""
+"""Prefix of the name of an input from outside the exported scope."""
 _log = logging.getLogger("tensorflow")
 
 
@@ -115,7 +116,7 @@ def export_scoped_meta_graph(
     if filename:
         path = Path(str(filename))
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text_format.MessageToString(made).encode() if as_text else made.SerializeToString())
+        write_regular(path, text_format.MessageToString(made).encode() if as_text else made.SerializeToString())
     found = graph.get_collection("variables", export_scope)
     return made, {variable.name.removeprefix(prefix): variable for variable in found}
 
@@ -175,7 +176,7 @@ def read_meta_graph_file(filename: Any) -> Any:
     path = Path(str(filename))
     if not path.is_file():
         raise OSError(f"File {filename} does not exist.")
-    content = path.read_bytes()
+    content = read_regular(path, READ_WHOLE)
     try:
         return MetaGraphDef.FromString(content)
     except DecodeError:

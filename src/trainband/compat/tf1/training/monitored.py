@@ -19,6 +19,7 @@ from trainband.compat.tf1.sessions.targets import store_for
 from trainband.compat.tf1.training.checkpoint_hook import CheckpointSaverHook
 from trainband.compat.tf1.training.coordinator import Coordinator
 from trainband.compat.tf1.training.hook_loop import HookLoop
+from trainband.compat.tf1.training.hooks import last_step_of
 from trainband.compat.tf1.training.queue_runner import start_queue_runners
 from trainband.compat.tf1.training.scaffold import ChiefSessionCreator, Scaffold, SessionCreator, WorkerSessionCreator
 from trainband.compat.tf1.training.session_run_hook import SessionRunHook
@@ -81,6 +82,8 @@ class MonitoredSession:
         self._loop = HookLoop(hooks or ())
         self._loop.begin()
         self._creator = session_creator or ChiefSessionCreator()
+        if isinstance(self._creator, ChiefSessionCreator):
+            self._creator.end_at(last_step_of(self._loop.hooks))
         self._session: Session | None = None
         self._in_job: Session | None = None
         """A session that is used again, because it takes part in a job."""
@@ -302,7 +305,10 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
         if isinstance(hook, CheckpointSaverHook) and directory is None:
             directory, secs, steps = hook.checkpoint_dir, hook.save_secs, hook.save_steps
     saves = bool(directory) and (bool(secs and secs > 0) or bool(steps and steps > 0))
-    settings = JobSettings(checkpoint_dir=directory, save_secs=secs, save_steps=steps)
+    # A hook of the chief's alone does not end the training of the other workers.
+    settings = JobSettings(
+        checkpoint_dir=directory, save_secs=secs, save_steps=steps, last_step=last_step_of(own_hooks)
+    )
     scaffold = scaffold or Scaffold()
     if not is_chief:
         worker = WorkerSessionCreator(scaffold, master, config, settings=settings)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 from google.protobuf.message import EncodeError
-from safetensors.numpy import save_file
 
+from trainband.checkpoint.disk import replace_durably
 from trainband.compat.checkpoints.files import (
     SUFFIX,
     checkpoint_exists,
@@ -29,8 +29,14 @@ from trainband.compat.tf1.protos.graph import SaverDef
 from trainband.compat.tf1.sessions.slots import optimizer_tensor
 from trainband.compat.tf1.training.meta_graph import as_meta_graph, export_meta_graph, import_scoped_meta_graph
 from trainband.compat.tf1.training.partitions import axis_of, pieces
+from trainband.model.weights_file import write_weights
 
 _log = logging.getLogger("tensorflow")
+
+
+def _own_key(part: Variable) -> str:
+    """The name under which a job saves an optimizer's slot or a part of a partitioned variable; empty for others."""
+    return optimizer_tensor(part) or (part.op_name if part.save_slice is not None else "")
 
 
 class Saver:
@@ -96,7 +102,7 @@ class Saver:
         pairs = asked.items() if isinstance(asked, Mapping) else [(None, one) for one in asked]
         for name, one in pairs:
             for part in one.parts if isinstance(one, PartitionedVariable) else [one]:
-                whole = name or (part.save_slice[0] if part.save_slice else part.op_name)
+                whole = name or (part.save_slice.full_name if part.save_slice else part.op_name)
                 held = found.setdefault(str(whole), [])
                 if self._asked is not None and any(part is one or part.save_slice is None for one in held):
                     raise ValueError(f"At least two variables have the same name: {whole}")
@@ -144,8 +150,8 @@ class Saver:
                 whole = there[0].reshape(values[parts[0].op_name].shape) if len(there) == 1 else None
                 arrays[name] = np.concatenate(there, axis) if whole is None else whole
         partial = Path(f"{prefix}{SUFFIX}.partial")
-        save_file(arrays, partial)
-        partial.replace(prefix + SUFFIX)
+        write_weights(partial, arrays)
+        replace_durably(partial, Path(prefix + SUFFIX))
         if write_meta_graph:
             try:
                 self.export_meta_graph(f"{prefix}.{meta_graph_suffix}", strip_default_attrs=strip_default_attrs)
@@ -169,10 +175,10 @@ class Saver:
         held = read_checkpoint(str(save_path))
         values: dict[str, Any] = {}
         for name, parts in self.variables().items():
-            key = name if name in held else optimizer_tensor(parts[0]) or name
-            if key not in held:
-                raise NotFoundError(None, parts[0].op, f"Key {name} not found in checkpoint {save_path}")
-            for part, piece in pieces(parts, held[key]):
+            found = pieces(parts, held[name]) if name in held else [(part, held.get(_own_key(part))) for part in parts]
+            for part, piece in found:
+                if piece is None:
+                    raise NotFoundError(None, part.op, f"Key {name} not found in checkpoint {save_path}")
                 sizes = part.shape.as_list()
                 if list(piece.shape) != sizes and self._reshape:
                     values[part.op_name] = piece.reshape(tuple(size or 0 for size in sizes)).astype(part.dtype.numpy)

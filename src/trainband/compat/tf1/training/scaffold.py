@@ -163,6 +163,10 @@ class ChiefSessionCreator(SessionCreator):
         self._path = checkpoint_filename_with_path
         self._settings = settings
 
+    def end_at(self, last_step: int | None) -> None:
+        """Has a job end at a global step, unless its settings were given."""
+        self._settings = self._settings or JobSettings(checkpoint_dir=self._directory, last_step=last_step)
+
     @override
     def create_session(self) -> Session:
         scaffold = self.scaffold.finalize()

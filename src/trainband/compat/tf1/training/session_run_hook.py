@@ -29,7 +29,7 @@ class SessionRunContext:
 
     def __init__(self, original_args: SessionRunArgs, session: Any) -> None:
         self.original_args = original_args
-        """What the caller asked for."""
+        """The caller's request."""
         self.session = session
         """The session, to run other things in."""
         self._stop = False

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from trainband.compat.ops import array
@@ -24,11 +26,18 @@ def slot_of(primary: Any, first: Callable[[], Any], name: str, *, colocate: bool
     graph = get_default_graph()
     outer = graph.variable_scope.name if graph.variable_scope is not None else ""
     own = f"{primary.op.name}/{name}"
-    with graph.outside_scopes(), graph.control_dependencies(None):
-        if not colocate:
-            return Variable(first, trainable=False, validate_shape=False, name=f"{outer}/{own}" if outer else own)
-        with graph.device(None), graph.device(primary.device):
-            return Variable(first, trainable=False, validate_shape=False, name=f"{outer}/{own}" if outer else own)
+    with ExitStack() as scopes:
+        scopes.enter_context(graph.outside_scopes())
+        scopes.enter_context(graph.control_dependencies(None))
+        if colocate:
+            scopes.enter_context(graph.device(None))
+            scopes.enter_context(graph.device(primary.device))
+        found = Variable(first, trainable=False, validate_shape=False, name=f"{outer}/{own}" if outer else own)
+    info = getattr(primary, "save_slice", None)
+    if info is not None and found.shape.as_list() == info.var_shape:  # it is cut like the variable
+        whole = f"{info.full_name}/{name}"
+        found.save_slice = replace(info, full_name=f"{outer}/{whole}" if outer else whole)
+    return found
 
 
 def create_slot(primary: Any, val: Any, name: str, colocate_with_primary: bool = True) -> Variable:

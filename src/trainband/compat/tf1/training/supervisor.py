@@ -107,7 +107,7 @@ class Supervisor:
         )
         """Makes sessions by hand."""
         self.save_path = None if self._logdir is None else str(Path(self._logdir) / checkpoint_basename)
-        """What checkpoints are called."""
+        """Prefix of checkpoint files."""
         self.coord = Coordinator()
         """Says when to stop."""
         self._writer: Any = None

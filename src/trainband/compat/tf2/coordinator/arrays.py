@@ -26,7 +26,7 @@ def dtype_of(aval: Aval, sender: str) -> np.dtype[Any]:
     try:
         found: np.dtype[Any] = jnp.dtype(aval.dtype)
     except TypeError as exc:
-        raise ProtocolError(f"{sender} sent an array of {aval.dtype!r}, which is no dtype.") from exc
+        raise ProtocolError(f"{sender} sent an array of {aval.dtype!r}, which is not a dtype.") from exc
     if found.hasobject:
         raise ProtocolError(f"{sender} sent an array of objects.")
     return found

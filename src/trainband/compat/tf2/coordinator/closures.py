@@ -16,7 +16,7 @@ from trainband.compat.tf2.coordinator import jaxprs
 from trainband.compat.tf2.coordinator import records as r
 from trainband.compat.tf2.coordinator.arrays import aval_of, is_array, is_leaf, sendable
 from trainband.compat.tf2.coordinator.feeds import Element, PerWorkerIterator
-from trainband.compat.tf2.coordinator.programs import PLATFORMS, exported
+from trainband.compat.tf2.coordinator.programs import exported
 from trainband.compat.tf2.coordinator.remote_value import RemoteValue
 from trainband.compat.tf2.coordinator.tracing import NO_DRAWS, Elements, Traced, python_of, rehearse, trace
 from trainband.compat.tf2.coordinator.updates import Division, NotDivided
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 _Done = tuple[int, r.Change, tuple[tuple[int, tuple[int, int] | None], ...]]
-"""What a ps does for an update: its number, the change, and which gradients that takes, and which rows of each."""
+"""A ps's record of an update: its number, the change, and the gradients it takes, with which rows of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Call:
     Attributes:
       places, iterators: where in the arguments the arrays are, and the iterators.
       counts: of each iterator among the arguments, how many elements one run takes; `None` before it has been traced.
-      programs: by the kind of the elements; `None` where the function runs in the coordinator.
+      programs: by the platform and the kind of the elements; `None` where the function runs in the coordinator.
     """
 
     function: Callable[..., Any]
@@ -169,14 +169,14 @@ class Closures:
         assert call.counts is not None
         return call.counts
 
-    def program(self, closure: Closure) -> Program | None:
-        """The program for a closure with its elements; `None` where the coordinator is to run it."""
-        key = tuple(one.key for several in closure.elements for one in several)
+    def program(self, closure: Closure, platform: str) -> Program | None:
+        """The program for a closure with its elements, on a platform; `None` where the coordinator is to run it."""
+        key = platform, *(one.key for several in closure.elements for one in several)
         programs = closure.call.programs
         if key not in programs:
             with self._variables.defining():
                 if key not in programs:
-                    programs[key] = self._made(closure)
+                    programs[key] = self._made(closure, platform)
         return programs[key]
 
     def _rehearse(self, closure: Closure, worker: int) -> None:
@@ -196,7 +196,7 @@ class Closures:
             rehearse(lambda inputs: closure.call.run(inputs, takes), closure.inputs)
         closure.call.counts = counts
 
-    def _made(self, closure: Closure) -> Program | None:
+    def _made(self, closure: Closure, platform: str) -> Program | None:
         flat = [one for several in closure.elements for one in several]
         inputs = [*closure.inputs, *(array for one in flat for array in one.arrays)]
 
@@ -215,7 +215,7 @@ class Closures:
                 raise NotImplementedError("it takes text, which programs cannot")
             with self.entering():
                 traced = trace(call, rehearse(call, inputs), inputs)
-            return self._program(traced, inputs)
+            return self._program(traced, inputs, platform)
         except UNTRACEABLE as exc:
             name = getattr(closure.call.function, "__name__", "a function")
             say_on_stderr(
@@ -227,7 +227,7 @@ class Closures:
 
     # --- placing variables and dividing what is done
 
-    def _program(self, traced: Traced, inputs: Sequence[Any]) -> Program:
+    def _program(self, traced: Traced, inputs: Sequence[Any], platform: str) -> Program:
         jaxpr = traced.closed.jaxpr
         at = traced.results + len(traced.messages)
         changes: list[r.PlannedChange] = []
@@ -250,8 +250,10 @@ class Closures:
         wanted = [one for group in groups for _, one in group.terms]
         used = [n for n in sorted(jaxprs.needed(jaxpr, wanted)) if n < len(traced.variables)]
         parts = [(n, part) for n in used for part in self._entry(traced.variables[n]).read_parts]
+        platform, data = _exported(traced, groups, parts, platform)
         definition = r.DefineClosure(
             next(self._numbers),
+            platform,
             tuple((part.ps, part.number) for _, part in parts),
             tuple(part.aval for _, part in parts),
             tuple(aval_of(one) for one in (*inputs, NO_DRAWS)),
@@ -259,7 +261,7 @@ class Closures:
             tuple(traced.messages),
             _merged(changes),
         )
-        return Program(definition, _exported(traced, groups, parts), traced)
+        return Program(definition, data, traced)
 
     def _entry(self, variable: Any) -> Entry:
         return self._variables.entry(variable) or self._variables.add(variable, [self._variables.place()])
@@ -328,8 +330,10 @@ def _merged(changes: Sequence[r.PlannedChange]) -> tuple[r.PlannedChange, ...]:
     return tuple(found)
 
 
-def _exported(traced: Traced, groups: Sequence[_Group], parts: Sequence[tuple[int, Part]]) -> bytes:
-    """The program of a closure: it takes these parts of variables, by their numbers, and the inputs."""
+def _exported(
+    traced: Traced, groups: Sequence[_Group], parts: Sequence[tuple[int, Part]], platform: str
+) -> tuple[str, bytes]:
+    """The platform and the program of a closure. It takes these parts of variables, and the inputs."""
     closed = traced.closed
     jaxpr = jaxprs.giving(closed, [one for group in groups for _, one in group.terms])
     avals = [one.aval for one in closed.jaxpr.invars]
@@ -350,9 +354,11 @@ def _exported(traced: Traced, groups: Sequence[_Group], parts: Sequence[tuple[in
 
     shapes = [jax.ShapeDtypeStruct(part.aval.shape, part.aval.dtype) for _, part in parts] + avals[count:]
     try:
-        return exported(run, shapes, PLATFORMS)
+        return platform, exported(run, shapes, platform)
     except NotImplementedError:
-        return exported(run, shapes, PLATFORMS[:1])  # what not every platform can
+        if platform == "cpu":
+            raise
+        return "cpu", exported(run, shapes, "cpu")  # what not every platform can
 
 
 def _is_leaf(value: Any) -> bool:

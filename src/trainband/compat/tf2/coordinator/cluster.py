@@ -16,7 +16,7 @@ from trainband.compat.tf2.coordinator.closures import Closures
 from trainband.compat.tf2.coordinator.current_worker import on_worker
 from trainband.compat.tf2.coordinator.dispatch import WorkerThread
 from trainband.compat.tf2.coordinator.feeds import Feed, PerWorkerDataset
-from trainband.compat.tf2.coordinator.link import Link
+from trainband.compat.tf2.coordinator.link import Link, network_of
 from trainband.compat.tf2.coordinator.queue import ClosureQueue
 from trainband.compat.tf2.coordinator.remote_value import RemoteValue
 from trainband.compat.tf2.coordinator.spec import Tasks
@@ -24,7 +24,6 @@ from trainband.compat.tf2.coordinator.variables import PsVariables
 from trainband.errors import PeerError
 from trainband.runtime import SYSTEM
 from trainband.runtime.waiting import Say, Waiting, say_on_stderr
-from trainband.wire.network import Network
 from trainband.wire.transport import Timeouts
 
 _AGAIN_S = 0.3
@@ -54,7 +53,7 @@ class Cluster:
         self._timeouts = timeouts or Timeouts()
         self._say = say
         self._session = SYSTEM.token()
-        transport = Network(identity=Identity("chief:0", self._session))
+        transport = network_of(Identity("chief:0", self._session))
         note_joined()
         self._transport = transport
         links = [self._linked(number, address) for number, address in enumerate(tasks.ps)]

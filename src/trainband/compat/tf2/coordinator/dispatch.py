@@ -21,7 +21,7 @@ from trainband.compat.tf2.coordinator.link import Link, error_of
 from trainband.compat.tf2.coordinator.queue import ClosureQueue
 from trainband.compat.tf2.coordinator.variables import PsVariables, lost
 from trainband.compat.tf2.eager.tensor import Tensor
-from trainband.errors import PeerError
+from trainband.errors import PeerError, ProtocolError
 from trainband.runtime import SYSTEM
 from trainband.runtime.base import Thread
 from trainband.runtime.waiting import Say, Waiting
@@ -31,7 +31,7 @@ DEPTH = 2
 """Closures that a worker has at once: one runs while the next one is on its way."""
 _IDLE_S = 0.5
 _AGAIN_S = 1.0
-"""Between two looks whether a worker is back."""
+"""Seconds between two checks whether a worker is back."""
 
 
 @dataclass(slots=True)
@@ -77,6 +77,7 @@ class WorkerThread:
         self._local = local
         self._say = say
         self._link: Link | None = None
+        self._platform = ""
         self._was_lost = False
         self._defined: set[int] = set()
         self._readers: dict[int, Reader] = {}
@@ -110,9 +111,13 @@ class WorkerThread:
                 link.open(r.Hello(self._session, coordinates=True))
                 link.send(r.Attach(self._ps))
                 answer, _ = link.receive(self._timeouts.stall_s)
-                if isinstance(answer, r.Failure) and answer.ps >= 0:
-                    self._queue.fail(lost(f"ps:{answer.ps}", answer.message))
+                if isinstance(answer, r.Failure):
+                    if answer.ps >= 0:
+                        self._queue.fail(lost(f"ps:{answer.ps}", answer.message))
                     raise error_of(answer)
+                if not isinstance(answer, r.Attached):
+                    raise ProtocolError(f"{self.name} answered with {type(answer).__name__}, not with Attached.")
+                self._platform = answer.platform
             except (PeerError, OpError) as exc:
                 link.close()
                 if self._queue.is_closed:
@@ -142,7 +147,7 @@ class WorkerThread:
             counts = self._closures.count(closure, self._number)
             feeds = [one.feeds[self._number] for one in closure.iterators]
             closure.elements = [feed.take(count) for feed, count in zip(feeds, counts, strict=True)]
-            program = self._closures.program(closure)
+            program = self._closures.program(closure, self._platform)
         except BaseException as exc:  # the script's own error, which comes out of `join`
             self._queue.failed(closure, exc)
             return

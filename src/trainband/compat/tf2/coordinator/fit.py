@@ -12,7 +12,7 @@ import numpy as np
 
 from trainband.compat.tf2.coordinator.cluster import Cluster
 from trainband.compat.tf2.distribute.input import InputContext
-from trainband.keras.inside import JAXTrainer, keras, train_validation_split
+from trainband.keras.keras_internals import JAXTrainer, keras, train_validation_split
 
 
 def fit_on_coordinator(

@@ -8,10 +8,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from trainband.cluster.identity import Identity
+from trainband.cluster.resolvers.credentials import resolve_credentials
 from trainband.compat.tf1.graphs import errors
-from trainband.compat.tf2.coordinator.records import Failure, Hello
-from trainband.errors import DeadlineExceeded
-from trainband.wire.codec import decode_any, encode
+from trainband.compat.tf2.coordinator.records import TAKEN, Failure, Hello
+from trainband.errors import DeadlineExceeded, RefusalCode, Refused
+from trainband.wire.messages.codec import decode_any, encode
+from trainband.wire.network import Network
 from trainband.wire.transport import Connection, Frame, Stream, Timeouts, Transport
 
 _KINDS = {
@@ -24,7 +27,25 @@ _KINDS = {
 
 def error_of(failure: Failure) -> Exception:
     """The error that a failure stands for."""
+    if failure.kind == TAKEN:
+        return Refused(failure.message, RefusalCode.NAME_TAKEN)
     return _KINDS.get(failure.kind, errors.UnknownError)(None, None, failure.message)
+
+
+def network_of(identity: Identity) -> Network:
+    """The transport of a task of a coordinator's job.
+
+    Raises:
+      InvalidArgumentError: the task has certificates: those of workers are not for servers, and here workers serve.
+    """
+    if resolve_credentials().tls is not None:
+        raise errors.InvalidArgumentError(
+            None,
+            None,
+            f"{identity.name} cannot use certificates (TRAINBAND_TLS): jobs of a ClusterCoordinator are protected by a "
+            "secret alone. Give all tasks the same TRAINBAND_SECRET_FILE (`trainband secret FILE` makes one).",
+        )
+    return Network(identity=identity)
 
 
 class Link:
@@ -83,6 +104,7 @@ class Link:
 
         Raises:
           OpError: the server has failed to do it.
+          Refused: the server has another coordinator.
         """
         self.send(record, body)
         answer, frame = self.receive(timeout_s)

@@ -12,18 +12,19 @@ import numpy as np
 from jax import export
 
 from trainband.compat.tf2.coordinator.records import Aval
-from trainband.errors import ProtocolError, Refused
-from trainband.ps.server.programs import inside
-from trainband.ps.server.programs.limits import ProgramLimits
-from trainband.ps.server.programs.operations import DTYPES
-from trainband.ps.server.programs.signature import check_surroundings
-from trainband.ps.server.programs.verifier import Verifier
+from trainband.errors import ProtocolError
+from trainband.ps.program.limits import GIB, MIB, ProgramLimits
 
 PLATFORMS = ("cpu", "cuda")
+"""Where closures can be computed."""
+CLOSURE_LIMITS = ProgramLimits(
+    program_bytes=256 * MIB, operations=2_000_000, tensor_bytes=16 * GIB, time_s=120.0, time_s_per_mib=20.0
+)
+"""For the check of a closure, whose running time is bounded only by the life of its coordinator."""
 _lock = threading.Lock()
 
 
-def exported(function: Callable[..., Sequence[Any]], avals: Sequence[Any], platforms: Sequence[str]) -> bytes:
+def exported(function: Callable[..., Sequence[Any]], avals: Sequence[Any], platform: str) -> bytes:
     """A function of arrays as bytes.
 
     Raises:
@@ -32,13 +33,13 @@ def exported(function: Callable[..., Sequence[Any]], avals: Sequence[Any], platf
     try:
         with jax.enable_x64(True):
             shapes = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in avals]
-            return bytes(export.export(jax.jit(function), platforms=list(platforms))(*shapes).serialize())
+            return bytes(export.export(jax.jit(function), platforms=[platform])(*shapes).serialize())
     except Exception as exc:
         raise NotImplementedError(f"it cannot be exported: {exc}") from exc
 
 
 class Program:
-    """A program that came as bytes. One in this process for the same bytes, so that it is compiled once."""
+    """A program, as a `ProgramChecker` has written it. One here for the same bytes, so that it is compiled once."""
 
     def __init__(self, data: bytes) -> None:
         try:
@@ -51,8 +52,7 @@ class Program:
         self.takes = [Aval(tuple(one.shape), np.dtype(one.dtype).name) for one in loaded.in_avals]
         self.gives = [Aval(tuple(one.shape), np.dtype(one.dtype).name) for one in loaded.out_avals]
         self._run = jax.jit(loaded.call)
-        backend = jax.default_backend()
-        is_for_here = {"gpu": "cuda"}.get(backend, backend) in loaded.platforms
+        is_for_here = jax.default_backend() in ("cpu", "gpu") and platform_here() in loaded.platforms
         self._device = None if is_for_here else jax.local_devices(backend="cpu")[0]
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
@@ -62,46 +62,11 @@ class Program:
         return found
 
 
-def verified(data: bytes, limits: ProgramLimits) -> bytes:
-    """A program for updates, written anew from what has been verified: see `ps/server/programs`.
-
-    Raises:
-      Refused: it does what no update may do.
-      ProtocolError: it cannot be read.
-    """
-    try:
-        loaded = export.deserialize(bytearray(data))
-        check_surroundings("update", loaded)
-        takes = [_tensor(loaded.in_avals[i]) for i in loaded.module_kept_var_idx]
-        gives = [_tensor(one) for one in loaded.out_avals]
-        elements = sum(one.size for one in loaded.in_avals)
-        with inside.module_of(loaded) as module:
-            Verifier("update", module.operation, limits, elements, 8 * elements).check(takes, gives)
-            return inside.canonical(loaded, module, "update")
-    except Refused:
-        raise
-    except Exception as exc:
-        raise ProtocolError(f"an update program cannot be read here: {exc}") from exc
-
-
-def refuse_callbacks(data: bytes) -> None:
-    """Raises `Refused` for a program that would call Python, which one from another process cannot mean."""
-    try:
-        loaded = export.deserialize(bytearray(data))
-        with inside.module_of(loaded) as module:
-            calls = inside.custom_calls(module)
-    except Exception as exc:
-        raise ProtocolError(f"a program cannot be read here: {exc}") from exc
-    called = next((name for name in sorted(calls) if "callback" in name or "py" in name), None)
-    if called is not None or loaded.ordered_effects or loaded.unordered_effects:
-        raise Refused(f"it has effects ({called or 'such as printing'}), which programs of closures cannot have.")
-
-
-def _tensor(aval: Any) -> tuple[tuple[int, ...], str]:
-    name = np.dtype(aval.dtype).name
-    if name not in DTYPES:
-        raise Refused(f"it has arrays of {name}, which no update program may have.")
-    return tuple(aval.shape), DTYPES[name]
+def platform_here() -> str:
+    """The platform that closures are computed on here, among `PLATFORMS`."""
+    backend = jax.default_backend()
+    found = {"gpu": "cuda"}.get(backend, backend)
+    return found if found in PLATFORMS else "cpu"
 
 
 @functools.lru_cache(maxsize=256)

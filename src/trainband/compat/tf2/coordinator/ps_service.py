@@ -17,12 +17,36 @@ import numpy as np
 from trainband.compat.tf2.coordinator import records as r
 from trainband.compat.tf2.coordinator.arrays import Reader
 from trainband.compat.tf2.coordinator.job import Job
-from trainband.compat.tf2.coordinator.programs import Program, program_of, verified
+from trainband.compat.tf2.coordinator.programs import Program, program_of
 from trainband.compat.tf2.coordinator.serving import Requests
 from trainband.errors import ProtocolError
-from trainband.ps.server.programs.limits import ProgramLimits
+from trainband.ps.program.check.checker import SHARED, ProgramChecker
+from trainband.ps.program.limits import ProgramLimits
+from trainband.ps.program.slow_updates import SlowUpdates
+from trainband.runtime import SYSTEM
 from trainband.runtime.overrides import override
+from trainband.runtime.waiting import say_on_stderr
 from trainband.wire.transport import Bytes
+
+_COORDINATOR = "the coordinator"
+
+
+@dataclass(slots=True)
+class _Update:
+    """A program that has been defined."""
+
+    program: Program
+    slow: SlowUpdates
+    has_run: bool = False
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+        """What the program gives."""
+        began = SYSTEM.clock()
+        found = self.program(inputs)
+        if self.has_run:  # the first run compiles
+            self.slow.note(SYSTEM.clock() - began)
+        self.has_run = True
+        return found
 
 
 @dataclass(slots=True)
@@ -30,21 +54,23 @@ class _Prepared:
     """A change that has been looked at once: what its arrays are, and the program."""
 
     reader: Reader
-    program: Program | None
+    update: _Update | None
 
 
 class PsService(Requests):
     """The variables of one ps. One stream for the coordinator, and one for each worker."""
 
     takes = r.ToPs
+    serves_workers = True
 
-    def __init__(self, name: str, job: Job) -> None:
+    def __init__(self, name: str, job: Job, checker: ProgramChecker = SHARED) -> None:
         super().__init__(name, job)
+        self._checker = checker
         self._limits = ProgramLimits()
         self._lock = threading.Lock()
         self._session = ""
         self._values: dict[int, Any] = {}
-        self._programs: dict[int, Program] = {}
+        self._programs: dict[int, _Update] = {}
         self._prepared: dict[r.Change, _Prepared] = {}
 
     @override
@@ -70,10 +96,13 @@ class PsService(Requests):
                 self._values.update(zip(record.variables, values, strict=True))
             return r.Values(), ()
         assert isinstance(record, r.Define)
-        program = program_of(verified(bytes(body[0]), self._limits))
+        with self._lock:
+            nbytes = 2 * sum(one.nbytes for one in self._values.values())
+        data, checked_s = self._checker.check_function(bytes(body[0]), _COORDINATOR, self._limits, nbytes=nbytes)
+        update = _Update(program_of(data), SlowUpdates(_COORDINATOR, checked_s, say_on_stderr))
         with self._lock:
             self._check(session.session)
-            self._programs[record.program] = program
+            self._programs[record.program] = update
         return r.Values(), ()
 
     def _commit(self, session: str, commit: r.Commit, body: Sequence[Bytes]) -> list[Any]:
@@ -99,8 +128,8 @@ class PsService(Requests):
             for one, delta in zip(change.variables, given, strict=True):
                 self._values[one] = _sum(self._values[one], delta)
         else:
-            assert prepared.program is not None
-            new = prepared.program([*(self._values[one] for one in change.variables), *given])
+            assert prepared.update is not None
+            new = prepared.update([*(self._values[one] for one in change.variables), *given])
             self._values.update(zip(change.variables[: change.changed], new, strict=True))
 
     def _prepare(self, change: r.Change) -> _Prepared:
@@ -115,14 +144,15 @@ class PsService(Requests):
             if change.given != len(avals):
                 raise ProtocolError(f"{self.name} was sent {change.given} values for {len(avals)} variables.")
             return _Prepared(Reader(avals, "the job"), None)
-        program = self._programs.get(change.program)
-        if program is None:
+        update = self._programs.get(change.program)
+        if update is None:
             raise ProtocolError(f"{self.name} has no program {change.program}.")
+        program = update.program
         if program.takes[: len(avals)] != avals or program.gives != avals[: change.changed]:
             raise ProtocolError(f"program {change.program} is not one of the variables that it is to update.")
         if len(program.takes) != len(avals) + change.given:
             raise ProtocolError(f"program {change.program} does not take {change.given} arrays.")
-        return _Prepared(Reader(program.takes[len(avals) :], "the job"), program)
+        return _Prepared(Reader(program.takes[len(avals) :], "the job"), update)
 
     def _value(self, variable: int) -> Any:
         try:

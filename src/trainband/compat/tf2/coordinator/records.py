@@ -9,8 +9,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from trainband.wire import fields as f
 from trainband.wire.limits import LIMITS
+from trainband.wire.messages import fields as f
 
 Id = Annotated[int, Meta(ge=0, le=1 << 53)]
 Ids = Annotated[tuple[Id, ...], Meta(max_length=LIMITS.variables)]
@@ -18,13 +18,15 @@ Place = Annotated[int, Meta(ge=0, lt=1 << 24)]
 """Which of several arrays."""
 
 ASSIGN, ADD, UPDATE = range(3)
-"""What becomes of variables: they get the values, the values are added, or a program makes new ones of them."""
+"""Changes of variables: setting values, adding values, or a program that computes new ones."""
 
 
 GUARD = ""
 """In place of a message: the condition says that the script decides by its values as it did when it was traced."""
 OTHERWISE = "Otherwise"
 """The kind of the failure of a closure that decides otherwise than when it was traced: it has changed nothing."""
+TAKEN = "Taken"
+"""The kind of the failure of a coordinator that has come while another one is connected."""
 
 
 class Aval(Struct, frozen=True, array_like=True):
@@ -82,7 +84,7 @@ class Commit(Struct, frozen=True, tag=4, array_like=True):
 
 
 class Attach(Struct, frozen=True, tag=5, array_like=True):
-    """coordinator -> worker: where the parameter servers are. Answered by `Done` of nothing."""
+    """coordinator -> worker: where the parameter servers are. Answered by `Attached`."""
 
     addresses: Annotated[tuple[f.Word, ...], Meta(max_length=LIMITS.tasks)]
 
@@ -99,10 +101,11 @@ class DefineClosure(Struct, frozen=True, tag=6, array_like=True):
     """coordinator -> worker, with its bytes: a closure. What is wrong with it, the first run of it is told.
 
     Its program takes the variables, in the order of `reads`, and the inputs; it gives `results` arrays, a condition for
-    each of `messages`, and then what the changes take.
+    each of `messages`, and then what the changes take. `platform` is that of the worker, or `cpu`.
     """
 
     closure: Id
+    platform: f.Word
     reads: Annotated[tuple[tuple[f.PsNumber, Id], ...], Meta(max_length=LIMITS.variables)]
     avals: Avals
     inputs: Avals
@@ -141,11 +144,17 @@ class Failure(Struct, frozen=True, tag=11, array_like=True):
     ps: f.PsOrNobody = -1
 
 
+class Attached(Struct, frozen=True, tag=12, array_like=True):
+    """worker -> coordinator: it has reached them, and computes closures on this platform of JAX's."""
+
+    platform: f.Word
+
+
 ToPs = Hello | Put | Define | Commit | End
-"""What a ps is sent."""
+"""Messages to a ps."""
 FromPs = Values | Failure
-"""What a ps answers."""
+"""Messages from a ps."""
 ToWorker = Hello | Attach | DefineClosure | Run | End
-"""What a worker is sent."""
-FromWorker = Done | Failure
-"""What a worker answers."""
+"""Messages to a worker."""
+FromWorker = Done | Failure | Attached
+"""Messages from a worker."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 from typing import Any
 
 import jax
@@ -12,12 +13,13 @@ from trainband.cluster.resolvers.joined import note_joined
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError, UnknownError
 from trainband.compat.tf1.sessions.cluster_spec import ClusterSpec, ServerDef
 from trainband.compat.tf2.coordinator.job import Job
+from trainband.compat.tf2.coordinator.link import network_of
 from trainband.compat.tf2.coordinator.ps_service import PsService
 from trainband.compat.tf2.coordinator.worker_service import WorkerService
 from trainband.errors import AddressInUse
+from trainband.ps.program.check.checker import SHARED
 from trainband.runtime import SYSTEM
 from trainband.runtime.waiting import say_on_stderr
-from trainband.wire.network import Network
 from trainband.wire.transport import Listener, Timeouts
 
 
@@ -69,9 +71,11 @@ class Server:
         self.target = f"grpc://{self.address}"
         """Where it listens."""
         self.name = f"{job_name}:{task_index}"
-        self._job = Job()
+        self._job = Job(self.name, has_chief="chief" in spec.jobs)
         self._timeouts = Timeouts()
         self._listener: Listener | None = None
+        if job_name in ("worker", "ps"):
+            SHARED.prepare()  # before the transport has threads, and JAX its devices: it may fork yet
         # Before JAX starts: waiting for another thread costs each small computation 0.05 ms.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
         if start:
@@ -82,7 +86,7 @@ class Server:
         job = self.server_def.job_name
         if self._listener is not None or job not in ("worker", "ps"):
             return
-        transport = Network(identity=Identity(self.name, SYSTEM.token()))
+        transport = network_of(Identity(self.name, SYSTEM.token()))
         service = (
             PsService(self.name, self._job)
             if job == "ps"
@@ -97,7 +101,8 @@ class Server:
     def join(self) -> None:
         """Serves until the coordinator's script has ended, and then ends the process.
 
-        In TensorFlow this never returns, and neither does it here: code after it does not run.
+        In TensorFlow this never returns, and neither does it here: code after it does not run. If a closure still runs
+        10 s after its coordinator has gone, the process ends with status 1, as nothing else stops the closure.
 
         Raises:
           DeadlineExceeded: no coordinator has come, or the one that was there has gone and none came back, for as long
@@ -109,7 +114,10 @@ class Server:
         if self._listener is not None:
             say_on_stderr(f"{self.name} is at {self.address}")
             try:
-                self._job.wait(self.name, say_on_stderr, self._timeouts.start_s)
+                stuck = self._job.wait(say_on_stderr, self._timeouts.start_s, self._timeouts.lease_s)
+                if stuck is not None:
+                    say_on_stderr(f"{self.name} ends: {stuck}.")
+                    os._exit(1)
             finally:
                 self.stop()
             say_on_stderr(f"{self.name} ends: the job has ended")

@@ -15,8 +15,8 @@ from trainband.compat.tf1.graphs.errors import OpError
 from trainband.compat.tf2.coordinator import records as r
 from trainband.compat.tf2.coordinator.job import Job
 from trainband.errors import ProtocolError, RefusalCode, Refused, StreamClosed, TrainbandError
-from trainband.wire.codec import decode_any, encode
 from trainband.wire.limits import LIMITS
+from trainband.wire.messages.codec import decode_any, encode
 from trainband.wire.transport import ANYBODY, Bytes, Caller, Frame, Stream, Tensor
 
 _log = logging.getLogger(__name__)
@@ -36,9 +36,11 @@ class Requests:
 
     Attributes:
       takes: the records that may come.
+      serves_workers: whether workers may open streams, besides the coordinator.
     """
 
     takes: Any
+    serves_workers = False
 
     def __init__(self, name: str, job: Job) -> None:
         self.name = name
@@ -70,13 +72,13 @@ class Requests:
 
     def stream(self, stream: Stream, caller: Caller = ANYBODY) -> None:
         """See `Handler.stream`."""
-        coordinates = False
+        is_attached = False
         session: Any = None
         try:
             hello = self._hello(stream, caller)
-            coordinates = hello.coordinates
-            if coordinates:
-                self._job.coordinator_came()
+            if hello.coordinates:
+                self._job.attach(stream)
+                is_attached = True
             session = self.begin(hello)
             with jax.enable_x64(True):
                 self._serve(hello, session, stream)
@@ -88,20 +90,23 @@ class Requests:
         finally:
             if session is not None:
                 self.over(session)
-            if coordinates:
-                self._job.coordinator_went()
+            if is_attached:
+                self._job.detach(stream)
             stream.close()
 
     def _hello(self, stream: Stream, caller: Caller) -> r.Hello:
         caller.require(_WORKERS, f"use {self.name}")
+        most_bytes, stream.most_bytes = stream.most_bytes, 0  # a greeting has no body
         while (frame := stream.receive(1.0)) is None:
             pass
+        stream.most_bytes = most_bytes
         hello = decode_any(frame.header, self.takes, stream.peer)
         if not isinstance(hello, r.Hello):
             raise ProtocolError(f"{stream.peer} did not say who it is.")
-        who = caller.identity
-        if hello.coordinates and who is not None and who.job != "chief":
-            raise Refused(f"{who.name} is not the chief, and cannot coordinate.", RefusalCode.FORBIDDEN)
+        if hello.coordinates:
+            _require_chief(caller, hello.session)
+        elif not self.serves_workers:
+            raise Refused(f"only the coordinator may use {self.name}.", RefusalCode.FORBIDDEN)
         return hello
 
     def _serve(self, hello: r.Hello, session: Any, stream: Stream) -> None:
@@ -115,7 +120,9 @@ class Requests:
                     self._job.end()
                 return
             try:
-                answer = self.answer(session, record, frame.body)
+                # An update on a ps is bounded, and the ps outlives the worker that has asked for it.
+                with self._job.running(stream) if isinstance(record, r.Run) else contextlib.nullcontext():
+                    answer = self.answer(session, record, frame.body)
             except StreamClosed:
                 raise
             except Exception as exc:  # whatever a program does: it belongs to who sent it
@@ -125,12 +132,24 @@ class Requests:
                 stream.send(encode(answer[0]), [_whole(one) for one in answer[1]])
 
 
+def _require_chief(caller: Caller, session: str) -> None:
+    """Raises `Refused` where the caller is not the chief, or names the session of another process."""
+    who = caller.identity
+    if who is None:
+        return
+    if who.job != "chief":
+        raise Refused(f"{who.name} is not the chief, and cannot coordinate.", RefusalCode.FORBIDDEN)
+    caller.require_self(who.name, session, "coordinate")
+
+
 def _whole(value: Any) -> Any:
     return value if value.flags.c_contiguous else value.copy()
 
 
 def _failure(exc: Exception) -> r.Failure:
     kind = type(exc).__name__ if isinstance(exc, OpError) else "InternalError"
+    if isinstance(exc, Refused) and exc.code is RefusalCode.NAME_TAKEN:
+        kind = r.TAKEN
     if isinstance(exc, PsLost):
         kind = "UnavailableError"
     text = str(exc) if isinstance(exc, TrainbandError | PsLost) else f"{type(exc).__name__}: {exc}"

@@ -11,6 +11,8 @@ from trainband.compat.tf2.coordinator.fit import models_fit_on
 from trainband.compat.tf2.coordinator.spec import tasks_of
 from trainband.compat.tf2.distribute import context
 from trainband.compat.tf2.distribute.strategy import Strategy
+from trainband.compat.tf2.eager.parts import divide
+from trainband.compat.tf2.eager.replica import telling_of_variables
 from trainband.runtime.overrides import override
 
 
@@ -49,5 +51,8 @@ class ParameterServerStrategy(Strategy):
     @contextmanager
     @override
     def scope(self) -> Iterator[Strategy]:
-        with super().scope(), models_fit_on(self.cluster):
+        with super().scope(), models_fit_on(self.cluster), telling_of_variables(self._divide):
             yield self
+
+    def _divide(self, variable: Any) -> None:
+        divide(variable, self.cluster.variables.rows(variable))

@@ -138,7 +138,7 @@ class Division:
             filled = [given[at] if at in given else jax.numpy.zeros(a.shape, a.dtype) for at, a in enumerate(avals)]
             return list(jax.core.eval_jaxpr(jaxpr, consts, *filled))
 
-        data = exported(run, [avals[at] for at in order], ["cpu"])
+        data = exported(run, [avals[at] for at in order], "cpu")
         numbers = tuple(entries[at].part_on(ps).number for at in (*mine, *more))
         self.parts.append(PartOfUpdate(ps, numbers, len(mine), gradients, data))
 
@@ -156,7 +156,7 @@ class Division:
         avals = [jax.ShapeDtypeStruct(one.aval.shape, one.aval.dtype) for one in parts]
         avals += [self.closed.jaxpr.invars[at].aval for at in more]
         avals.append(jax.ShapeDtypeStruct(avals[0].shape, self.closed.jaxpr.invars[len(entries) + used].aval.dtype))
-        data = exported(lambda *arrays: self._of_rows(used, (more, arrays), count), avals, ["cpu"])
+        data = exported(lambda *arrays: self._of_rows(used, (more, arrays), count), avals, "cpu")
         numbers = (*(one.number for one in parts), *(entries[at].part_on(ps).number for at in more))
         self.parts.append(PartOfUpdate(ps, numbers, len(mine), ((used, rows),), data))
 

@@ -14,9 +14,10 @@ from trainband.compat.tf2.coordinator import records as r
 from trainband.compat.tf2.coordinator.arrays import Reader, sendable
 from trainband.compat.tf2.coordinator.job import Job
 from trainband.compat.tf2.coordinator.link import Link
-from trainband.compat.tf2.coordinator.programs import Program, program_of, refuse_callbacks
+from trainband.compat.tf2.coordinator.programs import CLOSURE_LIMITS, Program, platform_here, program_of
 from trainband.compat.tf2.coordinator.serving import PsLost, Requests
 from trainband.errors import PeerError, ProtocolError, Refused
+from trainband.ps.program.check.checker import SHARED, ProgramChecker
 from trainband.runtime.overrides import override
 from trainband.wire.transport import Bytes, Timeouts, Transport
 
@@ -46,7 +47,7 @@ class _Session:
         """Why closures cannot be run here."""
         self.links: list[Link] = []
         self.known: tuple[dict[int, tuple[int, ...]], int, float, dict[int, Sequence[Bytes]]] | None = None
-        """What was read last: the variables, in which epoch, when, and the bodies with their values."""
+        """The last read: the variables, its epoch and time, and the bodies with the values."""
 
     def close(self) -> None:
         """Ends the streams to the ps."""
@@ -59,8 +60,11 @@ class WorkerService(Requests):
 
     takes = r.ToWorker
 
-    def __init__(self, name: str, job: Job, transport: Transport, timeouts: Timeouts) -> None:
+    def __init__(
+        self, name: str, job: Job, transport: Transport, timeouts: Timeouts, checker: ProgramChecker = SHARED
+    ) -> None:
         super().__init__(name, job)
+        self._checker = checker
         self._transport = transport
         self._timeouts = timeouts
 
@@ -78,10 +82,15 @@ class WorkerService(Requests):
             return self._run(session, record, body)
         if isinstance(record, r.Attach):
             self._attach(session, record)
-            return r.Done(), ()
+            return r.Attached(platform_here()), ()
         assert isinstance(record, r.DefineClosure)
         try:
-            session.closures[record.closure] = _prepared(record, bytes(body[0]))
+            if record.platform not in ("cpu", platform_here()):
+                raise ProtocolError(f"{self.name} computes on {platform_here()}, and not on {record.platform[:20]!r}.")
+            data, _ = self._checker.check_function(
+                bytes(body[0]), "the coordinator", CLOSURE_LIMITS, platform=record.platform
+            )
+            session.closures[record.closure] = _prepared(record, program_of(data))
         except (ProtocolError, Refused) as exc:
             session.refused[record.closure] = str(exc)
         return None
@@ -171,9 +180,7 @@ class WorkerService(Requests):
         return bodies
 
 
-def _prepared(definition: r.DefineClosure, data: bytes) -> _Closure:
-    refuse_callbacks(data)
-    program = program_of(data)
+def _prepared(definition: r.DefineClosure, program: Program) -> _Closure:
     if program.takes != [*definition.avals, *definition.inputs]:
         raise ProtocolError("the program of a closure does not take what its definition says.")
     taken = [place for one in definition.changes for place in one.arrays]

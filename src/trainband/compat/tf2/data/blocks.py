@@ -101,6 +101,26 @@ class Single(Block):
 
 
 Blocks = Iterator[Block]
+Result = Block | Exception
+"""Elements, or the error that is raised in place of one."""
+
+
+class Raising:
+    """Iterates over blocks, and raises errors in their place. The next block comes after the error."""
+
+    def __init__(self, results: Iterator[Result]) -> None:
+        self._results = results
+
+    def __iter__(self) -> Blocks:
+        return self
+
+    def __next__(self) -> Block:
+        found = next(self._results)
+        if isinstance(found, StopIteration):
+            raise RuntimeError("A function of elements raised StopIteration.") from found
+        if isinstance(found, Exception):
+            raise found
+        return found
 
 
 def elements_of(blocks: Iterable[Block]) -> Iterator[tuple[Any, Leaves]]:

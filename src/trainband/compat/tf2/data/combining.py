@@ -178,7 +178,7 @@ def sampled(parents: Sequence[Recipe], weights: Any, seed: Any, stop_on_empty: b
     randoms = seeded(seed, changes)
 
     def start(run: Pass) -> Blocks:
-        random = randoms()
+        random = randoms(run)
         sources: list[Iterator[Element]] = [elements_of(parent.start(run)) for parent in parents]
         left = list(shares)
         while any(left):

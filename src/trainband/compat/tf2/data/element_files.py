@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,28 +15,24 @@ from trainband.compat.tf2.data.blocks import Blocks, Single, elements_of
 from trainband.compat.tf2.data.passes import Recipe
 from trainband.compat.tf2.data.specs import spec_of_array
 from trainband.compat.tf2.data.structure import pack
+from trainband.runtime.regular_files import regular_file, replacing
 
 
 def written_elements(blocks: Blocks, path: Path) -> Blocks:
     """The elements of blocks, which are written to a file on the way. It is there when all have come."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with part.open("wb") as file:
-            for structure, leaves in elements_of(blocks):
-                _write_text(file, json.dumps([_form(structure), [leaf.dtype == object for leaf in leaves]]))
-                for leaf in leaves:
-                    _write_leaf(file, leaf)
-                yield Single(structure, leaves)
-        part.rename(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as file:
+        for structure, leaves in elements_of(blocks):
+            _write_text(file, json.dumps([_form(structure), [leaf.dtype == object for leaf in leaves]]))
+            for leaf in leaves:
+                _write_leaf(file, leaf)
+            yield Single(structure, leaves)
 
 
 def read_elements(path: Path) -> Blocks:
     """The elements of a file."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    with regular_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
         while file.tell() < size:
             form, texts = json.loads(_read_text(file))
             yield Single(_structure(form), tuple([_read_leaf(file, is_text) for is_text in texts]))

@@ -93,16 +93,18 @@ class Elements:
 
         return type(self)(again(self.recipe, *(one.recipe for one in others)), [self, *others], again)
 
-    def auto_sharded(self, num: int, index: int, policy: AutoShardPolicy | None = None) -> Any:
+    def auto_sharded(self, num: int, index: int, policy: AutoShardPolicy | None = None, *, job: str = "") -> Any:
         """The part for worker `index` of `num`, by a policy, or by that of its options.
 
         By elements, each worker gets each `num`-th element, or of a `rebatched` dataset each `num`-th part of a batch,
-        in whatever order the two are called.
+        in whatever order the two are called. A shuffle without a seed has one order for all workers that give the same
+        id of their `job`; without one it has an order of its own, and elements come twice or not at all.
 
         Raises:
           InvalidArgumentError: it is to be divided by files, and does not come from enough of them.
         """
-        return sharding.auto_sharded(self, num, index, self.options().auto_shard_policy if policy is None else policy)
+        policy = self.options().auto_shard_policy if policy is None else policy
+        return sharding.auto_sharded(self, num, index, policy, job)
 
     def rebatched(self, num_replicas: int) -> Any:
         """Each batch as one for each replica. Where there are too few rows, the last ones are smaller or empty."""

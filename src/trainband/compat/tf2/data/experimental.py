@@ -39,6 +39,7 @@ group_by_window = _applied("group_by_window")
 bucket_by_sequence_length = _applied("bucket_by_sequence_length")
 ignore_errors = _applied("ignore_errors")
 snapshot = _applied("snapshot")
+rejection_resample = _applied("rejection_resample")
 
 
 def shuffle_and_repeat(buffer_size: Any, count: Any = None, seed: Any = None) -> Transformation:

@@ -23,7 +23,7 @@ from trainband.compat.tf2.eager.function import TensorSpec
 from trainband.compat.tf2.eager.shapes import TensorShape
 
 Read = Callable[[str, str], Iterator[bytes]]
-"""What reads a file, with a compression."""
+"""Reads a file, with a compression."""
 AT_ONCE = 64
 """How many records are read at once."""
 

@@ -6,6 +6,7 @@ calls Python or decides by values, runs as it stands for each element.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from trainband.compat.tf2.data.blocks import Block, Leaves, Single
+from trainband.compat.tf2.data.blocks import Block, Leaves, Raising, Result, Single
 from trainband.compat.tf2.data.host_plan import HostPlan, Spread, TooManyShapes
 from trainband.compat.tf2.data.passes import Pass
 from trainband.compat.tf2.data.plan import SIZES, Bases, Plan
@@ -139,8 +140,8 @@ class Applied:
         """Where the random numbers of a block's elements begin, whichever thread comes to them first."""
         return self._numbers.reserved(block.size)
 
-    def results(self, block: Block, spread: Spread = map, bases: Bases | None = None) -> list[Block]:
-        """The results for at most `most` elements: compiled where that is possible.
+    def results(self, block: Block, spread: Spread = map, bases: Bases | None = None) -> list[Result]:
+        """The results for at most `most` elements, in order: compiled where that is possible.
 
         Args:
           spread: applies what Python computes to each element.
@@ -153,11 +154,16 @@ class Applied:
                 return plan.blocks(bases, block, spread)
             except TooManyShapes:
                 self._function.leave(plan)
-        elif plan is not None:
-            if block.size == 1:
-                return [plan.one(bases, block.element(0))]
-            return [plan.many(bases, block.size, block.gathered())]
-        return [Single(*self._as_it_stands(block.structure, leaves, bases)) for leaves in block.elements()]
+        elif plan is not None and block.size > 1:
+            return plan.many(bases, block.size, block.gathered())
+        call = plan.one if isinstance(plan, Plan) else functools.partial(self._as_it_stands, block.structure)
+        found: list[Result] = []
+        for leaves in block.elements():
+            try:
+                found.append(call(bases, leaves))
+            except Exception as exc:  # it is raised when its element is asked for
+                found.append(exc)
+        return found
 
     def is_compiled(self, block: Block) -> bool:
         """Whether Python computes nothing of it."""
@@ -170,9 +176,9 @@ class Applied:
         row = sum(column.nbytes // max(1, len(column)) for column in block.columns)
         return int(min(SIZES[-1], 1 + MOST_BYTES // (1 + row)))
 
-    def _as_it_stands(self, structure: Any, leaves: Leaves, bases: Bases) -> tuple[Any, Leaves]:
+    def _as_it_stands(self, structure: Any, bases: Bases, leaves: Leaves) -> Single:
         result = self.value(structure, leaves, bases)
-        return template(result), tuple([array_from(one) for one in flatten(result)])
+        return Single(template(result), tuple([array_from(one) for one in flatten(result)]))
 
     def value(self, structure: Any, leaves: Leaves, bases: Bases | None = None) -> Any:
         """What the script's function itself gives for an element."""
@@ -181,7 +187,7 @@ class Applied:
 
     def of_element(self, structure: Any, leaves: Leaves) -> tuple[Any, Leaves]:
         """The result for one element: (its structure, its leaves)."""
-        (found,) = self.results(Single(structure, leaves))
+        (found,) = Raising(iter(self.results(Single(structure, leaves))))
         return found.structure, found.element(0)
 
 

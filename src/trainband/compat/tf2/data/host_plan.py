@@ -10,7 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from trainband.compat.tf2.data.blocks import Block, Leaves, stacked_leaves
+from trainband.compat.tf1.graphs.errors import InvalidArgumentError
+from trainband.compat.tf2.data.blocks import Block, Leaves, Result, stacked_leaves
 from trainband.compat.tf2.data.plan import Bases, Call, Plan
 from trainband.compat.tf2.eager.captured import NotCaptured
 from trainband.compat.tf2.eager.host_stage import Noting, Replaying, Step, hosting
@@ -21,7 +22,7 @@ from trainband.compat.tf2.eager.tensor import Tensor
 Spread = Callable[[Callable[[Leaves], Any], Iterable[Leaves]], Iterable[Any]]
 """Applies a function to several things, in order, as `map` does."""
 SLOW_S = 0.001
-"""What takes longer for an element is worth a thread."""
+"""Work longer than this for an element is worth a thread."""
 MOST_SHAPES = 4
 """The most shapes of the host's results for which the rest is compiled."""
 
@@ -49,26 +50,40 @@ class HostPlan:
         self._lock = threading.Lock()
         self._rest(self._noted.values)
 
-    def blocks(self, bases: Bases, block: Block, spread: Spread) -> list[Block]:
+    def blocks(self, bases: Bases, block: Block, spread: Spread) -> list[Result]:
         """The results for some elements."""
-        elements, every = block.elements(), []
+        elements = block.elements()
+        every: list[list[Any] | Exception] = []
         for leaves in elements:
             begin = time.perf_counter()
-            every.append(self._hosted(leaves))
+            every.append(self._hosted_or_error(leaves))
             if time.perf_counter() - begin > SLOW_S:
                 break
-        every += spread(self._hosted, elements)
-        shapes = [[one.shape for one in values] for values in every]
-        if len({self._kind(values) for values in every} - self._rests.keys()) > 1:
+        every += spread(self._hosted_or_error, elements)
+        good = [values for values in every if not isinstance(values, Exception)]
+        if len({self._kind(values) for values in good} - self._rests.keys()) > 1:
             raise TooManyShapes
-        if len(every) == 1 or any(one != shapes[0] for one in shapes):
-            return [self._rest(values).one(bases, self._taken(values), values) for values in every]
-        columns = [stacked_leaves([(values[place],) for values in every])[0] for place in self._numbers]
+        shapes = [[one.shape for one in values] for values in good]
+        if len(every) == 1 or len(good) < len(every) or any(one != shapes[0] for one in shapes):
+            return [one if isinstance(one, Exception) else self._one(bases, one) for one in every]
+        columns = [stacked_leaves([(values[place],) for values in good])[0] for place in self._numbers]
 
         def hosted(place: int) -> Any:
-            return stacked_leaves([(values[place],) for values in every])[0]
+            return stacked_leaves([(values[place],) for values in good])[0]
 
-        return [self._rest(every[0]).many(bases, len(every), columns, hosted)]
+        return self._rest(good[0]).many(bases, len(good), columns, hosted)
+
+    def _one(self, bases: Bases, values: Sequence[Any]) -> Result:
+        try:
+            return self._rest(values).one(bases, self._taken(values), values)
+        except InvalidArgumentError as exc:
+            return exc
+
+    def _hosted_or_error(self, leaves: Leaves) -> list[Any] | Exception:
+        try:
+            return self._hosted(leaves)
+        except Exception as exc:  # it is raised when its element is asked for
+            return exc
 
     def _hosted(self, leaves: Leaves) -> list[Any]:
         """The values of the stage for an element."""

@@ -19,6 +19,7 @@ from trainband.compat.tf1.datasets.elements import Carrier, Spec
 from trainband.compat.tf1.datasets.function import Function
 from trainband.compat.tf1.datasets.run import Run
 from trainband.compat.tf1.graphs.graph import Graph, Operation
+from trainband.compat.tf1.graphs.sparse import SparseTensor as RecordedSparse
 from trainband.compat.tf2.data.sparse_tensor import SparseTensor
 from trainband.compat.tf2.eager.execute import TENSORS, convert
 from trainband.compat.tf2.eager.host_stage import computed
@@ -40,16 +41,45 @@ def hosted(function: Callable[..., Any]) -> Callable[..., Any]:
     calls: dict[Any, _Call] = {}
 
     @functools.wraps(function)
+    def of_parts(*args: Any, **kwargs: Any) -> Any:
+        return _structured(function(*map(_whole, args), **{name: _whole(one) for name, one in kwargs.items()}))
+
+    @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = tuple(map(_parts, args)), {name: _parts(one) for name, one in kwargs.items()}
         inputs: list[Any] = []
         key = (_key(args, inputs), _key(kwargs, inputs))
         if key not in calls:
             if len(calls) >= MOST:
                 calls.clear()
-            calls[key] = _Call(function, args, kwargs)
+            calls[key] = _Call(of_parts, args, kwargs)
         return calls[key](inputs)
 
     return call
+
+
+_PARTS = ("sparse 0", "sparse 1", "sparse 2")
+"""Names of the three tensors of a sparse tensor among arguments."""
+
+
+def _parts(value: Any) -> Any:
+    """The tensors of a sparse tensor; anything else as it is."""
+    if isinstance(value, SparseTensor):
+        return dict(zip(_PARTS, value.__trainband_parts__(), strict=True))
+    return value
+
+
+def _whole(value: Any) -> Any:
+    """The sparse tensor of a graph, of its three tensors."""
+    return RecordedSparse(*value.values()) if isinstance(value, dict) and tuple(value) == _PARTS else value
+
+
+def _structured(result: Any) -> Any:
+    """A result with tuples in place of lists of sparse tensors: a list stands for one tensor in a pipeline."""
+    if isinstance(result, tuple) and not hasattr(result, "_fields"):
+        return tuple(map(_structured, result))
+    is_list = isinstance(result, list) and any(isinstance(one, RecordedSparse) for one in result)
+    return tuple(result) if is_list else result
 
 
 def _key(value: Any, inputs: list[Any]) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from trainband.compat.tf2.data.blocks import Blocks, Leaves, Single, elements_of
+from trainband.compat.tf2.data.blocks import Blocks, Leaves, Raising, Result, Single, elements_of
 from trainband.compat.tf2.data.chunks import chunks
 from trainband.compat.tf2.data.function import Applied, ElementFunction
 from trainband.compat.tf2.data.passes import Pass, Recipe
@@ -35,8 +35,8 @@ def mapped(parent: Recipe, function: ElementFunction, num_parallel_calls: Any) -
         work = function.begin(run)
         parts = chunks(parent.start(run), work)
         if threads == 1:
-            return (found for part in parts for found in work.results(part))
-        return _by_threads(parts, work, threads, run)
+            return Raising(found for part in parts for found in work.results(part))
+        return Raising(_by_threads(parts, work, threads, run))
 
     def spec() -> Any:
         return _inferred(parent, function) or _seen(parent, start)
@@ -44,7 +44,7 @@ def mapped(parent: Recipe, function: ElementFunction, num_parallel_calls: Any) -
     return Recipe(kind="map", start=start, spec=spec, count=parent.count)
 
 
-def _by_threads(parts: Blocks, work: Applied, threads: int, run: Pass) -> Blocks:
+def _by_threads(parts: Blocks, work: Applied, threads: int, run: Pass) -> Iterator[Result]:
     """The results, in order. Threads compute what Python does: of the elements of a part, or part by part."""
     pool = _Pool(threads)
     run.closes(pool)

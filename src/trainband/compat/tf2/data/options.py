@@ -25,7 +25,7 @@ class ExternalStatePolicy(enum.Enum):
 
 
 SHARD_HINT = -1
-"""What stands for the number of shards, and the index, where `AutoShardPolicy.HINT` puts them in."""
+"""Stands for the number of shards, and the index, if `AutoShardPolicy.HINT` inserts them."""
 
 
 class Group:

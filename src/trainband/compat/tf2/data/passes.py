@@ -28,6 +28,8 @@ class Pass(Closer):
         """Where the numbers of its random operations begin."""
         self.drawn = 0
         """How many functions draw from it."""
+        self.job = ""
+        """The id of the job whose workers divide the elements among them, and so need them in the same order."""
 
 
 def _unknown() -> int:

@@ -10,7 +10,9 @@ import jax
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from trainband.compat.tf2.data.blocks import Block, Single
+from trainband.compat.ops.checks import Checked
+from trainband.compat.tf1.graphs.errors import InvalidArgumentError
+from trainband.compat.tf2.data.blocks import Block, Result, Single
 from trainband.compat.tf2.data.structure import flatten, template
 from trainband.compat.tf2.data.values import array_from, is_dataset
 from trainband.compat.tf2.eager.captured import NotCaptured, Trace, capturing
@@ -26,7 +28,7 @@ SIZES = (1, 16, 128)
 Call = Callable[[Sequence[Any]], Any]
 """The function, of the tensors of an element's leaves."""
 Bases = Callable[[int], Any]
-"""Gives so many elements where their random numbers begin."""
+"""Returns where the random numbers of this many elements begin."""
 Arrange = Callable[[Sequence[Any]], tuple[list[Tensor], Stage | None]]
 """Of what is traced, the tensors of the element's leaves, and what takes calls of the host's functions."""
 
@@ -75,11 +77,13 @@ class Plan:
       outputs: of each result where it comes from: ("leaf", which) of what is traced, ("host", which) of the host's
         values, ("fixed", array) or ("computed", which).
       avals: of what is computed.
+      messages: of the conditions that come after what is computed.
     """
 
     def __init__(self, call: Call, avals: Sequence[Any], arrange: Arrange = _plainly) -> None:
         self.structure: Any = None
         self.outputs: list[tuple[str, Any]] = []
+        self.messages: list[str] = []
         self._draws = False
         self._reads: list[Any] = []
         while True:
@@ -87,7 +91,8 @@ class Plan:
             if not found:
                 break
             self._reads += found
-        self.avals = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in closed.out_avals]
+        count = len(closed.out_avals) - len(self.messages)
+        self.avals = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in closed.out_avals[:count]]
         one = jaxpr_as_fun(closed)
 
         def run(base: Any, reads: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
@@ -105,8 +110,10 @@ class Plan:
             trace = _Reading({id(one): Tensor(array) for one, array in zip(reads, held, strict=True)})
             draws = Draws(base)
             tensors, stage = arrange(leaves)
+            checked = Checked(call)
             with capturing(trace), drawing(draws), nullcontext() if stage is None else hosting(stage):
-                result = call(tensors)
+                result, conditions = checked(tensors)
+            self.messages = checked.messages
             self.structure = template(result)
             self._draws = draws.count > 0
             self.outputs = []
@@ -114,43 +121,71 @@ class Plan:
             for value in flatten(result):
                 self.outputs.append(_output(value, leaves, computed))
             found[:] = list(trace.found.values())
-            return computed
+            return [*computed, *conditions]
 
         with immediately():
             held = [jax.ShapeDtypeStruct(*_own(one).aval) for one in reads]
             return jax.make_jaxpr(run)(_BASE, *held, *avals), list(found)
 
     def one(self, bases: Bases, leaves: Sequence[Any], hosted: Sequence[Any] = ()) -> Single:
-        """The results for one element: for what was traced, and the values of the host."""
+        """The results for one element: for what was traced, and the values of the host.
+
+        Raises:
+          InvalidArgumentError: a condition does not hold.
+        """
         base = bases(1)[0] if self._draws else _NO_BASE
-        made = {"leaf": leaves, "host": hosted, "computed": self._computed(self._one, base, leaves)}
+        computed, holds = self._computed(self._one, base, leaves)
+        for held, message in zip(holds, self.messages, strict=True):
+            if not held:
+                raise InvalidArgumentError(None, None, message)
+        made = {"leaf": leaves, "host": hosted, "computed": computed}
         found = [place if source == "fixed" else made[source][place] for source, place in self.outputs]
         return Single(self.structure, tuple(found))
 
-    def many(self, bases: Bases, count: int, columns: Sequence[Any], hosted: Any = None) -> Block:
-        """The results for several elements; `hosted` gives the column of a value of the host."""
+    def many(self, bases: Bases, count: int, columns: Sequence[Any], hosted: Any = None) -> list[Result]:
+        """The results for several elements, in order; `hosted` gives the column of a value of the host."""
         padded = next(size for size in SIZES if size >= count)
         computed: Sequence[Any] = []
-        if self.avals:
+        holds: Sequence[Any] = []
+        if self.avals or self.messages:
             filled = columns
             if padded != count:
                 filled = [np.concatenate([one, np.repeat(one[-1:], padded - count, axis=0)]) for one in columns]
             every = bases(padded) if self._draws else np.zeros(padded, np.uint32)
-            computed = [one[:count] for one in self._computed(self._many, every, filled)]
+            values, conditions = self._computed(self._many, every, filled)
+            computed, holds = [one[:count] for one in values], [one[:count] for one in conditions]
         found = []
         for source, place in self.outputs:
             if source == "fixed":
                 found.append(np.broadcast_to(place, (count, *place.shape)))
             else:
                 found.append(hosted(place) if source == "host" else (columns if source == "leaf" else computed)[place])
-        return Block(self.structure, tuple(found))
+        return self._without_failed(Block(self.structure, tuple(found)), holds)
 
-    def _computed(self, program: Any, base: Any, leaves: Sequence[Any]) -> list[Any]:
-        if not self.avals:
-            return []
+    def _without_failed(self, block: Block, holds: Sequence[Any]) -> list[Result]:
+        """The elements of a block, with an error in place of each of which a condition does not hold."""
+        if not holds:
+            return [block]
+        found: list[Result] = []
+        begin = 0
+        for place in map(int, np.flatnonzero(~np.all(holds, axis=0))):
+            if place > begin:
+                found.append(block.part(begin, place))
+            message = next(one for one, held in zip(self.messages, holds, strict=True) if not held[place])
+            found.append(InvalidArgumentError(None, None, message))
+            begin = place + 1
+        if begin < block.size:
+            found.append(block.part(begin, block.size))
+        return found
+
+    def _computed(self, program: Any, base: Any, leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """(what is computed, the conditions)."""
+        if not self.avals and not self.messages:
+            return [], []
         reads = [_own(one).array for one in self._reads]
         with jax.enable_x64(True), jax.default_device(cpu()):
-            return [np.asarray(one) for one in program(base, reads, leaves)]
+            found = [np.asarray(one) for one in program(base, reads, leaves)]
+        return found[: len(self.avals)], found[len(self.avals) :]
 
 
 def _output(value: Any, leaves: Sequence[Any], computed: list[Any]) -> tuple[str, Any]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError, OpError
-from trainband.compat.tf2.data.blocks import Blocks, Single, elements_of
+from trainband.compat.tf2.data.blocks import Blocks, Raising, Result, Single, elements_of
 from trainband.compat.tf2.data.chunks import chunks
-from trainband.compat.tf2.data.function import ElementFunction
+from trainband.compat.tf2.data.function import Applied, ElementFunction
 from trainband.compat.tf2.data.passes import INFINITE, UNKNOWN, Pass, Recipe
 from trainband.compat.tf2.data.values import number
 
@@ -118,21 +119,32 @@ def filtered(parent: Recipe, function: ElementFunction) -> Recipe:
     """The elements for which a function gives true."""
 
     def start(run: Pass) -> Blocks:
-        work = function.begin(run)
-        for part in chunks(parent.start(run), work):
-            found = [one.gathered()[0] for one in work.results(part)]
-            answers = found[0] if len(found) == 1 else np.concatenate(found)
+        return Raising(_passing(parent.start(run), function.begin(run)))
+
+    return Recipe(kind="filter", start=start, spec=parent.spec)
+
+
+def _passing(blocks: Blocks, work: Applied) -> Iterator[Result]:
+    """The elements for which a predicate gives true."""
+    for part in chunks(blocks, work):
+        place = 0
+        for found in work.results(part):
+            if isinstance(found, Exception):
+                yield found
+                place += 1
+                continue
+            (answers, *_) = found.gathered()
             if answers.dtype != bool or answers.ndim != 1:
                 raise ValueError(
                     "Invalid `predicate`. `predicate` must return a `tf.bool` scalar tensor, but its return type "
                     f"is {answers.dtype} with shape {answers.shape[1:]}."
                 )
+            asked = part.part(place, place + found.size)
+            place += found.size
             if answers.all():
-                yield part
+                yield asked
             elif answers.any():
-                yield part.chosen(np.flatnonzero(answers))
-
-    return Recipe(kind="filter", start=start, spec=parent.spec)
+                yield asked.chosen(np.flatnonzero(answers))
 
 
 def taken_while(parent: Recipe, function: ElementFunction) -> Recipe:

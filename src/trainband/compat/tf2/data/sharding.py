@@ -7,14 +7,14 @@ from typing import Any
 
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError, NotFoundError
 from trainband.compat.tf2.data import batching, selecting
-from trainband.compat.tf2.data.blocks import elements_of
+from trainband.compat.tf2.data.blocks import Blocks, elements_of
 from trainband.compat.tf2.data.function import ElementFunction
 from trainband.compat.tf2.data.options import AutoShardPolicy
 from trainband.compat.tf2.data.passes import Pass, Recipe
 
 
-def auto_sharded(dataset: Any, num: int, index: int, policy: AutoShardPolicy) -> Any:
-    """The part for worker `index` of `num`.
+def auto_sharded(dataset: Any, num: int, index: int, policy: AutoShardPolicy, job: str) -> Any:
+    """The part for worker `index` of `num` of a job, whose id gives all of them one order of the elements.
 
     Raises:
       InvalidArgumentError: it cannot be divided in this way.
@@ -22,24 +22,30 @@ def auto_sharded(dataset: Any, num: int, index: int, policy: AutoShardPolicy) ->
     if num <= 1 or policy == AutoShardPolicy.OFF:
         return dataset
     if policy == AutoShardPolicy.HINT:
-        return _hinted(dataset, num, index)
+        return _hinted(dataset, num, index, job)
     if policy in (AutoShardPolicy.FILE, AutoShardPolicy.AUTO):
         try:
             return _by_files(dataset, num, index)
         except InvalidArgumentError:
             if policy == AutoShardPolicy.FILE:
                 raise
-    return _by_elements(dataset, num, index)
+    return _by_elements(dataset, num, index, job)
 
 
-def _by_elements(dataset: Any, num: int, index: int) -> Any:
+def _by_elements(dataset: Any, num: int, index: int, job: str) -> Any:
     if dataset.recipe.kind in ("prefetch", "options"):
-        return _with_parents(dataset, [_by_elements(dataset.parents[0], num, index)])
-    return dataset.then(_part, num, index)
+        return _with_parents(dataset, [_by_elements(dataset.parents[0], num, index, job)])
+    return dataset.then(_part, num, index, job)
 
 
-def _part(parent: Recipe, num: int, index: int) -> Recipe:
-    return replace(selecting.sharded(parent, num, index), kind="auto_shard")
+def _part(parent: Recipe, num: int, index: int, job: str) -> Recipe:
+    part = selecting.sharded(parent, num, index)
+
+    def start(run: Pass) -> Blocks:
+        run.job = job
+        return part.start(run)
+
+    return replace(part, kind="auto_shard", start=start)
 
 
 def rebatched(dataset: Any, num_replicas: int) -> Any:
@@ -106,10 +112,10 @@ def _is_of_files(dataset: Any) -> bool:
     return kind == "files" or any(_is_of_files(parent) for parent in getattr(dataset, "parents", ()))
 
 
-def _hinted(dataset: Any, num: int, index: int) -> Any:
+def _hinted(dataset: Any, num: int, index: int, job: str) -> Any:
     """The dataset with `shard(SHARD_HINT, SHARD_HINT)` filled in; as it is where there is none."""
     if dataset.recipe.kind == "shard_hint":
-        return dataset.parents[0].then(selecting.sharded, num, index)
+        return dataset.parents[0].then(_part, num, index, job)
     if not dataset.parents:
         return dataset
-    return _with_parents(dataset, [_hinted(parent, num, index) for parent in dataset.parents])
+    return _with_parents(dataset, [_hinted(parent, num, index, job) for parent in dataset.parents])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from trainband.compat.tf2.eager.seeds import seed_pair
 
 AT_ONCE = 256
 """The most elements that are exchanged at once."""
+_UNSEEDED = itertools.count()
 
 
 def shuffled(parent: Recipe, buffer_size: Any, seed: Any, reshuffle_each_iteration: Any) -> Recipe:
@@ -33,7 +35,7 @@ def shuffled(parent: Recipe, buffer_size: Any, seed: Any, reshuffle_each_iterati
     randoms = seeded(seed, reshuffle_each_iteration is None or bool(reshuffle_each_iteration))
 
     def start(run: Pass) -> Blocks:
-        return _from(parent.start(run), size, randoms())
+        return _from(parent.start(run), size, randoms(run))
 
     return Recipe(kind="shuffle", start=start, spec=parent.spec, count=parent.count, is_cheap=parent.is_cheap)
 
@@ -139,12 +141,25 @@ def _numbers(block: Block) -> Any:
     return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else np.array(rows)
 
 
-def seeded(seed: Any, changes: bool) -> Callable[[], np.random.Generator]:
+def seeded(seed: Any, changes: bool) -> Callable[[Pass], np.random.Generator]:
     """What makes a random generator for each pass, from a seed and the global one.
+
+    Without either, workers that divide the elements of a pass among them have the same generator nevertheless: it
+    follows from the id of their job, and from how many generators without a seed the program has made before.
 
     Args:
       changes: whether it is another one each time.
     """
-    first = int(np.random.default_rng(seed_pair(None if seed is None else number(seed, "seed"))).integers(2**62))
+    pair = seed_pair(None if seed is None else number(seed, "seed"))
+    first = int(np.random.default_rng(pair).integers(2**62))
     orders = np.random.default_rng(first)
-    return lambda: np.random.default_rng(int(orders.integers(2**62)) if changes else first)
+    unseeded = next(_UNSEEDED) if pair is None else None
+    passes = itertools.count()
+
+    def random(run: Pass) -> np.random.Generator:
+        if run.job and unseeded is not None:
+            which = next(passes) if changes else 0
+            return np.random.default_rng([*run.job.encode(), unseeded, which])
+        return np.random.default_rng(int(orders.integers(2**62)) if changes else first)
+
+    return random

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 LEAF = None
-"""What stands for a leaf in the structure of a block."""
+"""Stands for a leaf in the structure of a block."""
 
 
 class Composite:

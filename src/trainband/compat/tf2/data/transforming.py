@@ -13,6 +13,7 @@ from trainband.compat.tf2.data.elements import Elements
 from trainband.compat.tf2.data.function import ElementFunction
 from trainband.compat.tf2.data.options import SHARD_HINT
 from trainband.compat.tf2.data.passes import Recipe
+from trainband.compat.tf2.data.resampling import rejection_resampled
 from trainband.compat.tf2.data.structure import flatten
 from trainband.compat.tf2.data.values import number
 
@@ -173,6 +174,24 @@ class Transforming(Elements):
         """What a function of a state and an element gives beside the next state."""
         del name
         return self.then(mapping.scanned, initial_state, ElementFunction(scan_func))
+
+    def rejection_resample(
+        self,
+        class_func: Callable[..., Any],
+        target_dist: Any,
+        initial_dist: Any = None,
+        seed: Any = None,
+        name: Any = None,
+    ) -> Any:
+        """(class, element) of the elements that are kept so that the classes are distributed as wanted.
+
+        Args:
+          class_func: of an element, its class.
+          target_dist: the wanted share of each class.
+          initial_dist: the share of each class in this dataset; estimated from the elements so far if left out.
+        """
+        del name
+        return rejection_resampled(self, class_func, target_dist, initial_dist, seed)
 
     def take_while(self, predicate: Callable[..., Any], name: str | None = None) -> Any:
         """The elements before the first for which a function gives false."""

@@ -47,6 +47,11 @@ class Exchange:
         """Which of them this one is."""
         return self._group.index
 
+    @property
+    def job(self) -> str:
+        """A random id, the same for all."""
+        return self._group.job
+
     def sums(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The sums of the processes' tensors.
 

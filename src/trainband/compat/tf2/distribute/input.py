@@ -223,9 +223,9 @@ def distributed(strategy: Any, dataset: Any) -> Any:
     """A dataset of global batches, each replica's part by itself."""
     if strategy.num_replicas_in_sync == 1:
         return dataset
+    batches = dataset.rebatched(strategy.num_replicas_in_sync)
     return DistributedDataset(
-        strategy,
-        dataset.rebatched(strategy.num_replicas_in_sync).auto_sharded(strategy.num_processes, strategy.process),
+        strategy, batches.auto_sharded(strategy.num_processes, strategy.process, job=strategy.job)
     )
 
 

@@ -26,7 +26,7 @@ from trainband.compat.tf2.eager.tensor import Tensor
 
 AXIS = "replica"
 SMALL = 1024
-"""As many elements are few: their sum over the replicas is computed whether or not somebody asks for it."""
+"""Up to this many elements are few: their sum over the replicas is always computed."""
 
 
 _RESULT = object()

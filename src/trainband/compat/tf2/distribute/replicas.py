@@ -7,6 +7,7 @@ Elsewhere, and where the replicas' inputs differ in shape or a value decides wha
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ class _Plan:
 
     def __init__(self, keeps: Any) -> None:
         self.keeps = keeps
-        """What its key holds the identities of."""
+        """The objects whose identities are in its key."""
         self.capture: Capture | None = None
         self.program: Program | None = None
         self.in_lockstep = False
@@ -86,8 +87,15 @@ class Replicas:
             return function(*local(tuple(args), number), **local(dict(kwargs), number))
 
         results, owns = run_in_lockstep(self._strategy, self._count, body)
-        merge(self._strategy, owns)
+        merge(self._strategy, owns, self._have_examples(args, kwargs))
         return regrouped(results, uniform=uniform)
+
+    def _have_examples(self, args: Any, kwargs: Any) -> list[bool]:
+        """Of each replica, whether its inputs have rows; whether it has no inputs of its own."""
+        leaves, _ = flattened((tuple(args), dict(kwargs)))
+        own = [one.values for one in leaves if isinstance(one, PerReplica)]
+        sizes = [[math.prod(convert(one).aval[0][:1]) for one in values] for values in zip(*own, strict=True)]
+        return [any(some) for some in sizes] or [True] * self._count
 
 
 def identity_of(function: Callable[..., Any]) -> tuple[Any, Any]:

@@ -78,6 +78,11 @@ class Strategy:
         """How many processes there are."""
         return 1 if self._exchange is None else self._exchange.count
 
+    @property
+    def job(self) -> str:
+        """A random id that all processes know; empty for one process alone."""
+        return "" if self._exchange is None else self._exchange.job
+
     @contextmanager
     def scope(self) -> Iterator[Strategy]:
         """What is made inside is the strategy's: variables have one value for all, and models are trained by it.

@@ -64,7 +64,7 @@ class Own(Capture):
         super().__init__()
         self.replica_id = replica_id
         self.values: dict[int, Tensor] = {}
-        """What it has assigned, by the variable's identity."""
+        """Its assigned values, by the variable's identity."""
 
     def value(self, variable: Any, own: Tensor) -> Tensor | None:
         super().value(variable, own)
@@ -80,8 +80,13 @@ class Own(Capture):
         return True
 
 
-def merge(strategy: Any, owns: Sequence[Own]) -> None:
-    """Gives the variables that replicas have assigned the values that come of it."""
+def merge(strategy: Any, owns: Sequence[Own], have_examples: Sequence[bool]) -> None:
+    """Gives the variables that replicas have assigned the values that come of it.
+
+    Args:
+      have_examples: of each replica of this process, whether its inputs have rows. Where they have none, a mean such as
+        a moving average is not a number, and does not count.
+    """
     written = {key: variable for own in owns for key, variable in own.written.items()}
     if not written:
         return
@@ -89,14 +94,18 @@ def merge(strategy: Any, owns: Sequence[Own]) -> None:
     added = [key for key, kind in kinds.items() if kind != FIRST]
     before = {key: convert(variable) for key, variable in written.items()}
     given = []
-    for own in owns:
-        mine = []
+    for own, counts in zip(owns, have_examples, strict=True):
+        mine = [Tensor(np.asarray(counts, np.int32))]
         for key in added:
             value = own.values.get(key, before[key])
-            mine.append(value - before[key] if kinds[key] == SUM else value)
+            if kinds[key] == SUM:
+                mine.append(value - before[key])
+            else:
+                mine.append(value if counts else Tensor(np.zeros(*before[key].aval)))
         given.append(mine)
-    sums = dict(zip(added, strategy.sums(given) if added else [], strict=True))
-    count = strategy.num_replicas_in_sync
+    count, *totals = strategy.sums(given) if added else [None]
+    sums = dict(zip(added, totals, strict=True))
+    counted = 0 if count is None else int(count)
     for key, variable in written.items():
         if kinds[key] == FIRST:
             new = owns[0].values.get(key, before[key])
@@ -106,6 +115,8 @@ def merge(strategy: Any, owns: Sequence[Own]) -> None:
                 new = strategy.from_first(new)
         elif kinds[key] == SUM:
             new = before[key] + sums[key]
+        elif counted:
+            new = sums[key] / convert(np.asarray(counted, before[key].aval[1]))
         else:
-            new = sums[key] / convert(np.asarray(count, before[key].aval[1]))
+            new = before[key]
         variable.give(new)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trainband.compat.ops import math, reductions
+from trainband.compat.ops import clipping, math, reductions
 from trainband.compat.ops.table import op_of
 from trainband.compat.tf2.eager.execute import convert, function_of
 from trainband.compat.tf2.eager.tensor import Tensor
@@ -29,6 +29,5 @@ def clip_by_global_norm(
     """The tensors, scaled down where their global norm is larger, and that norm."""
     del name
     norm = global_norm(t_list) if use_norm is None else convert(use_norm)
-    limit = convert(clip_norm, norm.dtype)
-    scale = limit / function_of(op_of(math.maximum))(norm, limit)
-    return [None if one is None else convert(one) * scale for one in t_list], norm
+    clip = function_of(op_of(clipping.scaled_to_norm))
+    return [None if one is None else clip(convert(one), norm, clip_norm) for one in t_list], norm

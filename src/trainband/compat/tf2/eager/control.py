@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from trainband.compat.ops.checks import Checked, check_number, noting
 from trainband.compat.tf2.eager.execute import compute, convert, frozen
 from trainband.compat.tf2.eager.structure import flatten, map_structure, pack
 from trainband.compat.tf2.eager.tensor import Tensor
@@ -31,7 +33,9 @@ def cond(pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any], nam
 
         return run
 
-    found = jax.lax.cond(choice.array, branch(true_fn), branch(false_fn))
+    branches = [Checked(branch(one)) for one in (true_fn, false_fn)]
+    found, failed = jax.lax.cond(choice.array, *(one.numbered for one in branches))
+    check_number(failed, *branches)
     return pack(shapes[-1], [Tensor(one) for one in found])
 
 
@@ -85,18 +89,30 @@ def while_loop(
     if any(isinstance(one, TensorArray) for one in leaves):
         raise NotImplementedError("a TensorArray in a loop that is traced")  # the function runs as it stands
 
+    def holds(arrays: Any) -> Any:
+        return convert(cond(*pack(values, [Tensor(one) for one in arrays]))).array
+
+    def following(arrays: Any) -> list[Any]:
+        new = _as_list(body(*pack(values, [Tensor(one) for one in arrays])), values)
+        return [convert(one).array for one in flatten(new)]
+
+    judge, step = Checked(holds), Checked(following)
+
     def goes_on(state: Any) -> Any:
-        rounds, arrays = state
-        holds = convert(cond(*pack(values, [Tensor(one) for one in arrays]))).array
-        return holds if limit is None else holds & (rounds < limit)
+        rounds, arrays, failed = state
+        with noting(None):  # `once` checks it
+            good = holds(arrays) & (failed == 0)
+        return good if limit is None else good & (rounds < limit)
 
     def once(state: Any) -> Any:
-        rounds, arrays = state
-        new = _as_list(body(*pack(values, [Tensor(one) for one in arrays])), values)
-        return rounds + 1, [convert(one).array for one in flatten(new)]
+        rounds, arrays, _ = state
+        new, failed = step.numbered(arrays)
+        _, failed_next = judge.numbered(new)
+        return rounds + 1, new, jnp.where(failed == 0, failed_next, failed)
 
-    first = (np.int32(0), [one.array for one in leaves])
-    _, arrays = jax.lax.while_loop(goes_on, once, first)
+    first = [one.array for one in leaves]
+    _, arrays, failed = jax.lax.while_loop(goes_on, once, (np.int32(0), first, judge.numbered(first)[1]))
+    check_number(failed, judge, step)
     return pack(values, [Tensor(one) for one in arrays])
 
 
@@ -184,20 +200,28 @@ def _with_gradient(f: Callable[..., Any], keywords: Any) -> tuple[Any, list[Any]
         structures[:] = [map_structure(lambda _: None, value)]
         return tuple(convert(one).array for one in flatten(value)), pull
 
+    checked = Checked(lambda *arrays: forward(*arrays)[0])
+
     @jax.custom_vjp
+    def numbered(*arrays: Any) -> tuple[tuple[Any, ...], Any]:
+        return checked.numbered(*arrays)
+
     def function(*arrays: Any) -> tuple[Any, ...]:
-        return forward(*arrays)[0]
+        found, failed = numbered(*arrays)
+        check_number(failed, checked)
+        return found
 
     def pulled(arrays: Any, cotangents: Any) -> tuple[Any, ...]:
-        _, pull = forward(*arrays)
-        found = pull(*map(Tensor, cotangents))
+        with noting(None):  # they have been checked when they were computed
+            _, pull = forward(*arrays)
+            found = pull(*map(Tensor, cotangents[0]))
         several = found if isinstance(found, list | tuple) else (found,)
         return tuple(
             np.zeros(array.shape, array.dtype) if one is None else convert(one).array
             for one, array in zip(several, arrays, strict=True)
         )
 
-    function.defvjp(lambda *arrays: (forward(*arrays)[0], arrays), pulled)
+    numbered.defvjp(lambda *arrays: (checked.numbered(*arrays), arrays), pulled)
     return function, structures
 
 

@@ -19,6 +19,7 @@ from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf2.eager.deciding import OPEN, decided, place_of_script
 from trainband.compat.tf2.eager.deferred import DEFERRED
 from trainband.compat.tf2.eager.immediate import array_from, is_immediate, results_of
+from trainband.compat.tf2.eager.logits import note_operation
 from trainband.compat.tf2.eager.named import NAMED
 from trainband.compat.tf2.eager.recording import record
 from trainband.compat.tf2.eager.seeds import key_of, of_operation
@@ -123,7 +124,7 @@ def _of_values(
     key: Any, call: Callable[..., Sequence[Any]], inputs: Sequence[Tensor]
 ) -> tuple[int, Callable[..., Sequence[Any]]]:
     """The function of those inputs through which derivatives go; the values of the others are parts of it."""
-    held = [None if one.dtype.is_floating or one.dtype.is_complex else np.asarray(one.array) for one in inputs]
+    held = [None if one.dtype.is_differentiable else np.asarray(one.array) for one in inputs]
 
     def of_values(*arrays: Any) -> Sequence[Any]:
         return call(*(array if own is None else own for own, array in zip(held, arrays, strict=True)))
@@ -177,6 +178,8 @@ def run(op: Op, values: Mapping[str, Any], seed: int | None = None) -> Any:
                 raise
             inputs = list(map(Tensor, seen))
         results = compute(key, call, inputs, flat=op.flat, at_once=True)
+    if op.type in ("Sigmoid", "Softmax"):
+        note_operation(op.type, settings.get("axis"), inputs, results)
     if op.type in NAMED:
         return NAMED[op.type](*results)
     return results[0] if single else (tuple(results) if isinstance(op.outputs, int) else results)

@@ -29,6 +29,7 @@ from trainband.compat.tf2.eager.captured import (
     running_function,
 )
 from trainband.compat.tf2.eager.execute import convert, frozen
+from trainband.compat.tf2.eager.logits import function_call
 from trainband.compat.tf2.eager.path import Path, as_tensors, is_leaf
 from trainband.compat.tf2.eager.shapes import TensorShape
 from trainband.compat.tf2.eager.structure import flatten, pack
@@ -44,7 +45,7 @@ UNTRACEABLE = (
     jax.errors.UnexpectedTracerError,
     ComputedError,
 )
-"""What a function that cannot be traced raises."""
+"""Errors of a function that cannot be traced."""
 MOST_PATHS = 8
 """Ways of deciding that are kept for calls of one kind."""
 MOST_DECISIONS = 200
@@ -59,7 +60,7 @@ class _Plan:
         self.runs_as_it_stands = False
         self.paths: list[Path] = []
         self.arguments: list[Any] = []
-        """What else than tensors it was called with, kept so that no other object gets the identity of one."""
+        """Its arguments other than tensors, kept so that no other object gets the identity of one."""
 
 
 class _Settings:
@@ -160,7 +161,7 @@ class Function:
         return result
 
     def _as_it_stands(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        with running_function():
+        with running_function(), function_call():
             return as_tensors(self.python_function(*args, **kwargs))
 
     def concrete_functions(self) -> list[ConcreteFunction]:

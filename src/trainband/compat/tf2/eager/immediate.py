@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from trainband.compat.ops.checks import noting
+from trainband.compat.ops.checks import Checked, noting
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 
 
@@ -22,7 +22,7 @@ class _Open(threading.local):
 
 
 _open = _Open()
-_programs: dict[Any, tuple[Any, list[str]]] = {}
+_programs: dict[Any, tuple[Any, Checked]] = {}
 
 
 def is_immediate() -> bool:
@@ -73,30 +73,14 @@ def results_of(kind: int, call: Callable[..., Sequence[Any]], arrays: Sequence[A
             return [array_from(one) for one in call(*map(np.asarray, arrays))]
     key = (kind, tuple((one.shape, np.dtype(one.dtype)) for one in arrays))
     if key not in _programs:
-        _programs[key] = _program(call)
-    program, messages = _programs[key]
+        checked = Checked(lambda *given: list(call(*given)))
+        _programs[key] = jax.jit(checked), checked
+    program, checked = _programs[key]
     with jax.ensure_compile_time_eval():  # all is known, also where JAX traces around this
         values, holds = program(*arrays)
-    for condition, message in zip(holds, messages, strict=True):
+    for condition, message in zip(holds, checked.messages, strict=True):
         _refuse(condition, message)
     return [np.asarray(one) for one in values]
-
-
-def _program(call: Callable[..., Sequence[Any]]) -> tuple[Any, list[str]]:
-    messages: list[str] = []
-
-    def run(*arrays: Any) -> tuple[list[Any], list[Any]]:
-        conditions: list[Any] = []
-        messages.clear()
-
-        def note(condition: Any, message: str) -> None:
-            conditions.append(condition)
-            messages.append(message)
-
-        with noting(note):
-            return list(call(*arrays)), conditions
-
-    return jax.jit(run), messages
 
 
 def _refuse(holds: Any, message: str) -> None:

@@ -13,4 +13,4 @@ NAMED: dict[str, Callable[..., Any]] = {
     "Qr": namedtuple("Qr", "q r"),
     "ListDiff": namedtuple("ListDiff", "out idx"),
 }
-"""What holds the results of an operation, by its type."""
+"""Types of an operation's results, by its type."""

@@ -35,23 +35,3 @@ def embedding_lookup(params: Any, ids: Any, max_norm: Any = None, name: str | No
     if max_norm is not None:
         found = function_of(TABLE["tf.clip_by_norm"])(found, max_norm, axes=list(range(numbers.ndim, found.ndim)))
     return found
-
-
-def _replicas() -> int:
-    return 1
-
-
-def compute_average_loss(per_example_loss: Any, sample_weight: Any = None, global_batch_size: Any = None) -> Tensor:
-    """The sum of the losses of these examples, divided by the size of the whole batch."""
-    loss = convert(per_example_loss)
-    if sample_weight is not None:
-        loss = loss * cast_to(sample_weight, loss.dtype)
-    count = loss.aval[0][0] * _replicas() if global_batch_size is None else global_batch_size
-    found: Tensor = function_of(TABLE["tf.reduce_sum"])(loss) / cast_to(count, loss.dtype)
-    return found
-
-
-def scale_regularization_loss(regularization_loss: Any) -> Tensor:
-    """The loss, divided by the number of replicas."""
-    found: Tensor = function_of(TABLE["tf.reduce_sum"])(convert(regularization_loss)) / float(_replicas())
-    return found

@@ -14,6 +14,7 @@ from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf2.eager.captured import Capture, Trace, capturing
 from trainband.compat.tf2.eager.deferred import DEFERRED
 from trainband.compat.tf2.eager.execute import compute, convert
+from trainband.compat.tf2.eager.logits import function_call
 from trainband.compat.tf2.eager.recording import variable_was_read
 from trainband.compat.tf2.eager.seeds import Draws, drawing, numbers
 from trainband.compat.tf2.eager.tensor import Tensor
@@ -60,7 +61,7 @@ class Path:
                 conditions.append(condition)
                 self.messages.append(message)
 
-            with capturing(trace), noting(note), drawing(draws):
+            with capturing(trace), noting(note), drawing(draws), function_call():
                 result = call(arrays[len(self.reads) :])
             self.draws = draws.count
             found, self.structure = jax.tree.flatten(result, is_leaf=is_leaf)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from trainband.compat.ops.arrays import conjugate
 from trainband.compat.ops.checks import noting
 from trainband.compat.tf2.eager.execute import compute, convert
 from trainband.compat.tf2.eager.recording import OPEN
@@ -68,7 +69,7 @@ class GradientTape:
                 self._variables.setdefault(id(one), (one, []))
                 self.saw(one, one.read_for(self))
             elif isinstance(one, Tensor):
-                if not one.dtype.is_floating and not one.dtype.is_complex:
+                if not one.dtype.is_differentiable:
                     continue
                 self._watched[id(one)] = one
             else:
@@ -96,7 +97,7 @@ class GradientTape:
         if any(id(one) in self._watched for one in inputs):
             self._entries.append(_Entry(kind, call, inputs, outputs))
             for one in outputs:
-                if one.dtype.is_floating or one.dtype.is_complex:
+                if one.dtype.is_differentiable:
                     self._watched[id(one)] = one
 
     @contextmanager
@@ -232,7 +233,7 @@ def _pull(entries: Sequence[_Entry], sources: Sequence[Tensor], targets: Sequenc
         rest = list(arrays[count + others :])
         values, pull = jax.vjp(lambda *s: replay(s, arrays[count : count + others]), *arrays[:count])
         cotangents = [rest.pop(0) if own else jnp.ones_like(value) for own, value in zip(has, values, strict=True)]
-        return tuple(pull(cotangents))
+        return tuple(map(conjugate, pull([conjugate(one) for one in cotangents])))
 
     return compute(("gradient", replay.key, has), call, [*sources, *replay.others, *given])
 

@@ -21,7 +21,7 @@ SMALL = 16
 class Tensor:
     """A tensor. Its value is computed when somebody looks at it."""
 
-    __slots__ = ("__weakref__", "_aval", "_source", "_value", "activation", "dtype", "whole")
+    __slots__ = ("__weakref__", "_aval", "_source", "_value", "dtype", "logits", "whole")
     __array_priority__ = 100  # NumPy's arrays leave their operators to ours
 
     def __init__(self, value: Any = None, source: tuple[Step, int] | None = None) -> None:
@@ -30,8 +30,8 @@ class Tensor:
         self._source = source
         self.whole: Any = None
         """The same value as an array that the devices of all processes have, where there are several."""
-        self.activation: str | None = None
-        """The activation of Keras's that it comes from, where that is known."""
+        self.logits: tuple[int, Any] | None = None
+        """The tensor that it was computed from, if that may matter; see `logits`."""
         if source is None:
             self._aval: Aval = (tuple(value.shape), np.dtype(value.dtype))
         else:

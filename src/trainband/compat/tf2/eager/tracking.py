@@ -15,7 +15,7 @@ class Watcher(Protocol):
 
 
 WATCHERS: weakref.WeakSet[Watcher] = weakref.WeakSet()
-"""Those that want to know; they are kept by others."""
+"""Objects to notify; others keep them alive."""
 
 
 def changed() -> None:

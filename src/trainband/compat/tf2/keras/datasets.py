@@ -22,7 +22,7 @@ _FILES = {
     "boston_housing": "boston_housing.npz",
     "california_housing": "california_housing.npz",
 }
-"""What each dataset is in, in Keras's folder `datasets`."""
+"""The file of each dataset, in Keras's folder `datasets`."""
 
 
 def _loading(name: str) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from trainband.compat.tf2.keras.inside import JAXTrainer, loss_tracker
 from trainband.compat.tf2.keras.sources import arrays, is_dataset
 from trainband.compat.tf2.keras.steps import flat_logs
 from trainband.errors import ModelError
-from trainband.keras.inside import DataAdapter
+from trainband.keras.keras_internals import DataAdapter
 from trainband.keras.shares import Share
 from trainband.runtime.overrides import override
 

@@ -25,7 +25,7 @@ from trainband.compat.tf2.keras.sources import (
 from trainband.compat.tf2.keras.steps import Steps, has_own
 from trainband.keras.callbacks import Callbacks
 from trainband.keras.distributed import MARK
-from trainband.keras.inside import get_data_adapter, train_validation_split
+from trainband.keras.keras_internals import get_data_adapter, train_validation_split
 from trainband.keras.shares import Share
 
 _OWN = "_own_loop"

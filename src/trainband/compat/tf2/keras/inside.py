@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from trainband.keras.inside import JAXTrainer, keras
+from trainband.keras.keras_internals import JAXTrainer, keras
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

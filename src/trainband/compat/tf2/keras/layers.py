@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from trainband.compat.tf2.eager.execute import convert
+from trainband.compat.tf2.eager.parts import parts_of, wholes_of
 from trainband.compat.tf2.eager.seeds import Draws, drawing
 from trainband.compat.tf2.eager.tensor import Tensor
 from trainband.compat.tf2.eager.variable import Variable
@@ -344,9 +345,36 @@ def _set_attribute(original: Callable[..., Any]) -> Callable[..., Any]:
     return set_attribute
 
 
+def _of_wholes(variables: Callable[[Any], Any]) -> property:
+    return property(lambda self: wholes_of(variables(self)))
+
+
+def _show_parts(kind: Any) -> None:
+    """Has `weights` give the parts of a divided variable. What computes with weights gets whole variables."""
+    every = kind.weights.fget
+    kind.weights = property(lambda self: [part for one in every(self) for part in parts_of(one)])
+    for name in ("trainable_weights", "non_trainable_weights"):
+        setattr(kind, name, _of_wholes(getattr(kind, name).fget))
+    kind.get_weights = lambda self: [one.numpy() for one in wholes_of(self.weights)]
+    set_weights = kind.set_weights
+
+    @functools.wraps(set_weights)
+    def set_whole_weights(self: Any, weights: Any) -> None:
+        shown = self.weights
+        wholes = wholes_of(shown)
+        if len(shown) == len(wholes) or len(weights) != len(wholes):
+            set_weights(self, weights)
+            return
+        for variable, value in zip(wholes, weights, strict=True):
+            variable.assign(value)
+
+    kind.set_weights = set_whole_weights
+
+
 def install() -> None:
     """Has Keras's layers take and give tensors."""
     kind = keras.Layer
+    _show_parts(kind)
     kind.__call__ = _call(kind.__call__)
     kind.losses = _losses(kind.losses)
     kind.add_loss = _add_loss(kind.add_loss)

@@ -12,9 +12,11 @@ import numpy as np
 
 from trainband.compat.tf2.eager.captured import NotCaptured
 from trainband.compat.tf2.eager.execute import compute, convert, frozen
+from trainband.compat.tf2.eager.logits import Logits, eagerly, is_in_graph, logits_of, remember
 from trainband.compat.tf2.eager.tensor import Tensor
+from trainband.compat.tf2.keras.logits import logits_of_array, remember_array
 from trainband.compat.tf2.keras.variables import inside, read
-from trainband.keras.inside import keras
+from trainband.keras.keras_internals import keras
 
 _UNTRACEABLE = (
     NotCaptured,
@@ -25,7 +27,7 @@ _UNTRACEABLE = (
 )
 _numbers = itertools.count()
 _trees: dict[Any, Any] = {}
-"""The structures of what has come out, by key."""
+"""The structures of what has come out, by key, and which of it came with logits."""
 
 
 def is_leaf(value: Any) -> bool:
@@ -66,12 +68,25 @@ def is_keras_own(leaves: Sequence[Any]) -> bool:
 
 def plain(value: Any) -> Any:
     """A structure with arrays in place of tensors."""
-    return jax.tree.map(lambda one: convert(one).array if is_leaf(one) else one, value, is_leaf=is_leaf)
+    return jax.tree.map(lambda one: _plain(convert(one)) if is_leaf(one) else one, value, is_leaf=is_leaf)
+
+
+def _plain(tensor: Tensor) -> Any:
+    array, logits = tensor.array, logits_of(tensor)
+    remember_array(array, None if logits is None else Logits(logits.value.array, logits.operation))
+    return array
 
 
 def tensors(value: Any) -> Any:
     """A structure with tensors in place of arrays."""
-    return jax.tree.map(lambda one: Tensor(one) if isinstance(one, jax.Array) else one, value, is_leaf=is_leaf)
+    return jax.tree.map(lambda one: _tensor(one) if isinstance(one, jax.Array) else one, value, is_leaf=is_leaf)
+
+
+def _tensor(array: Any) -> Tensor:
+    tensor, logits = Tensor(array), logits_of_array(array)
+    if logits is not None:
+        remember(tensor, Logits(Tensor(logits.value), logits.operation))
+    return tensor
 
 
 def token(value: Any) -> tuple[int, int]:
@@ -96,22 +111,35 @@ def lifted(key: Any, function: Callable[..., Any], variables: Sequence[Any], arg
     fixed = [None if index in places else leaf for index, leaf in enumerate(leaves)]
     inputs = [convert(leaves[index]) for index in sorted(places)]
     held = [read(variable) for variable in variables]
-    shapes: list[Any] = []
+    known = {at: logits for at, one in enumerate(inputs) if (logits := logits_of(one)) is not None}
+    is_eager = not is_in_graph([*held, *inputs])
+    shapes: list[tuple[Any, list[tuple[int, str]]]] = []
 
     def call(*arrays: Any) -> Sequence[Any]:
-        rest = iter(arrays[len(held) :])
+        own = arrays[len(held) : len(held) + len(inputs)]
+        of_own = iter(arrays[len(held) + len(inputs) :])
+        for at, array in enumerate(own):
+            remember_array(array, Logits(next(of_own), known[at].operation) if at in known else None)
+        rest = iter(own)
         values = [next(rest) if index in places else one for index, one in enumerate(fixed)]
-        found = plain(function(list(arrays[: len(held)]), jax.tree.unflatten(structure, values)))
+        with eagerly(is_eager):
+            found = plain(function(list(arrays[: len(held)]), jax.tree.unflatten(structure, values)))
         flat, tree = jax.tree.flatten(found)
-        shapes.append(tree)
+        of_results = [(at, logits) for at, one in enumerate(flat) if (logits := logits_of_array(one)) is not None]
+        shapes.append((tree, [(at, logits.operation) for at, logits in of_results]))
+        flat += [logits.value for _, logits in of_results]
         if not any(array.dtype == np.float64 for array in arrays):  # what Keras makes of Python's numbers
             flat = [_single(one) for one in flat]
         return flat
 
-    whole = (key, len(held), structure, tuple(sorted(places)), frozen(fixed))
-    results = compute(whole, call, [*held, *inputs])
-    tree = _trees.setdefault(whole, shapes[-1] if shapes else None)
-    return jax.tree.unflatten(tree, results)
+    kinds = tuple((at, logits.operation) for at, logits in known.items())
+    whole = (key, len(held), structure, tuple(sorted(places)), frozen(fixed), kinds, is_eager)
+    results = compute(whole, call, [*held, *inputs, *(logits.value for logits in known.values())])
+    tree, with_logits = _trees.setdefault(whole, shapes[-1] if shapes else (None, []))
+    count = len(results) - len(with_logits)
+    for (at, operation), value in zip(with_logits, results[count:], strict=True):
+        remember(results[at], Logits(value, operation))
+    return jax.tree.unflatten(tree, results[:count])
 
 
 def _single(value: Any) -> Any:

@@ -6,7 +6,6 @@ import collections
 import os
 import zlib
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from trainband.compat.tf2.eager.execute import convert
 from trainband.compat.tf2.eager.tensor import Tensor
 from trainband.compat.tf2.keras.inside import keras
+from trainband.runtime.regular_files import READ_WHOLE, read_regular
 
 _MODES = ("int", "one_hot", "multi_hot", "binary", "count")
 
@@ -97,7 +97,7 @@ class Lookup(keras.layers.Layer):  # type: ignore[misc, name-defined]
         """
         del idf_weights
         if isinstance(vocabulary, str | os.PathLike):
-            vocabulary = Path(vocabulary).read_text(encoding="utf-8").splitlines()
+            vocabulary = read_regular(vocabulary, READ_WHOLE).decode().splitlines()
         values = vocabulary.numpy() if hasattr(vocabulary, "numpy") else vocabulary
         tokens = [self._token(one) for one in values]
         specials = self._specials()

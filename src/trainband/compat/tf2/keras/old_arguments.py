@@ -16,7 +16,7 @@ _UNUSED = {
     "SimpleRNN": ("implementation", "time_major"),
     "RNN": ("time_major",),
 }
-"""What changed how a layer computed, and not what."""
+"""Arguments that changed how a layer computed, but not its results."""
 
 
 def _init(original: Callable[..., Any], unused: tuple[str, ...]) -> Callable[..., Any]:

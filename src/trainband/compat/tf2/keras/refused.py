@@ -4,10 +4,10 @@ from __future__ import annotations
 
 REFUSED = {
     "estimator": (
-        "tf.keras.estimator: TensorFlow has no estimators any more. Train the model with model.fit, or use "
+        "tf.keras.estimator: TensorFlow no longer has estimators. Train the model with model.fit, or use "
         "tf.estimator of TensorFlow 1's face."
     ),
     "wrappers": (
-        "tf.keras.wrappers: Keras has no wrappers for scikit-learn under this name any more. Use the package scikeras."
+        "tf.keras.wrappers: Keras no longer has wrappers for scikit-learn under this name. Use the package scikeras."
     ),
 }

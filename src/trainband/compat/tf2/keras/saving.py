@@ -14,15 +14,18 @@ from typing import Any
 
 import numpy as np
 
+from trainband.checkpoint.hdf5 import opened_hdf5
 from trainband.compat.checkpoints.files import checkpoint_exists
 from trainband.compat.tf2.keras.inside import keras, losses_module, metrics_module
 from trainband.compat.tf2.saving.checkpoint import Checkpoint
+from trainband.keras.model_files import check_model_file
+from trainband.runtime.regular_files import regular_file, write_regular
 
 _log = logging.getLogger(__name__)
 _HDF5 = (".h5", ".hdf5")
 _WHOLE = (".keras", *_HDF5)
 _INSIDE = "keras_archive"
-"""Where an HDF5 file has the model in Keras's own format besides, which keeps all of how it was compiled."""
+"""Where an HDF5 file also has the model in Keras's own format, which keeps all of how it was compiled."""
 _MODEL = "model.keras"
 """The file of a model that was saved as a directory."""
 _WEIGHTS = ".weights.h5"
@@ -103,10 +106,9 @@ def _save_weights(original: Callable[..., Any]) -> Callable[..., Any]:
         target = Path(path).absolute()
         # What other programs, and tf.train.latest_checkpoint, look for.
         index = {"format": "weights of Keras 3", "file": f"{target.name}{_WEIGHTS}"}
-        Path(f"{path}.index").write_text(json.dumps(index))
-        (target.parent / "checkpoint").write_text(
-            f'model_checkpoint_path: "{target.name}"\nall_model_checkpoint_paths: "{target.name}"\n'
-        )
+        write_regular(Path(f"{path}.index"), json.dumps(index).encode())
+        state = f'model_checkpoint_path: "{target.name}"\nall_model_checkpoint_paths: "{target.name}"\n'
+        write_regular(target.parent / "checkpoint", state.encode())
         return None
 
     return save_weights
@@ -130,19 +132,23 @@ def _load_weights(original: Callable[..., Any]) -> Callable[..., Any]:
             return LoadStatus()
         if by_name:
             kwargs["by_name"] = True
+
+        def load(file: str) -> None:
+            check_model_file(Path(file))
+            original(self, file, skip_mismatch=skip_mismatch, **kwargs)
+
         if path.endswith((_WEIGHTS, ".weights.json", ".keras")) and Path(path).exists() and not _is_h5(path, ".keras"):
-            original(self, path, skip_mismatch=skip_mismatch, **kwargs)
+            load(path)
         elif Path(f"{path}{_WEIGHTS}").is_file():
-            original(self, f"{path}{_WEIGHTS}", skip_mismatch=skip_mismatch, **kwargs)
+            load(f"{path}{_WEIGHTS}")
         elif (Path(path) / _MODEL).is_file():
-            original(self, str(Path(path) / _MODEL), skip_mismatch=skip_mismatch, **kwargs)
+            load(str(Path(path) / _MODEL))
         elif Path(path).is_file():
             if _is_of_keras_2(path) and path.endswith(_HDF5):
-                original(self, path, skip_mismatch=skip_mismatch, **kwargs)
+                load(path)
             else:
                 with tempfile.TemporaryDirectory() as folder:
-                    file = shutil.copy(path, Path(folder) / f"file{_WEIGHTS}")
-                    original(self, str(file), skip_mismatch=skip_mismatch, **kwargs)
+                    load(str(shutil.copy(path, Path(folder) / f"file{_WEIGHTS}")))
         elif Path(f"{path}.index").is_file():  # TensorFlow has written it
             Checkpoint(self).read(path).expect_partial()
         else:
@@ -169,14 +175,12 @@ def _exists(path: str) -> bool:
 def _is_h5(path: str, ending: str) -> bool:
     if not path.endswith(ending) or not Path(path).is_file():
         return False
-    with Path(path).open("rb") as file:
+    with regular_file(path) as file:
         return file.read(4) == b"\x89HDF"
 
 
 def _is_of_keras_2(path: str) -> bool:
-    import h5py
-
-    with h5py.File(path, "r") as file:
+    with opened_hdf5(Path(path)) as file:
         return "layer_names" in file.attrs or "model_weights" in file
 
 
@@ -207,20 +211,23 @@ def load_model(filepath: Any, custom_objects: Any = None, compile: bool = True, 
     elif Path(path).is_file() and not path.endswith(_WHOLE) and not _is_h5(path, ""):
         with tempfile.TemporaryDirectory() as folder:
             file = shutil.copy(path, Path(folder) / _MODEL)
-            return keras.saving.load_model(str(file), custom_objects=custom_objects, compile=compile, **kwargs)
+            return _loaded(str(file), custom_objects=custom_objects, compile=compile, **kwargs)
     if _is_h5(path, ""):
         return _load_h5(path, custom_objects, compile, kwargs)
-    return keras.saving.load_model(path, custom_objects=custom_objects, compile=compile, **kwargs)
+    return _loaded(path, custom_objects=custom_objects, compile=compile, **kwargs)
+
+
+def _loaded(path: str, **settings: Any) -> Any:
+    check_model_file(Path(path))
+    return keras.saving.load_model(path, **settings)
 
 
 def _load_h5(path: str, custom_objects: Any, compile: bool, settings: Any) -> Any:  # noqa: A002
-    import h5py
-
-    with h5py.File(path, "r") as whole, tempfile.TemporaryDirectory() as folder:
+    with opened_hdf5(Path(path)) as whole, tempfile.TemporaryDirectory() as folder:
         if _INSIDE in whole:
             archive = Path(folder) / _MODEL
             archive.write_bytes(whole[_INSIDE][()].tobytes())
-            return keras.saving.load_model(str(archive), custom_objects=custom_objects, compile=compile, **settings)
+            return _loaded(str(archive), custom_objects=custom_objects, compile=compile, **settings)
         file = shutil.copy(path, Path(folder) / "whole.h5")
         try:
             return keras.saving.load_model(str(file), custom_objects=custom_objects, compile=compile, **settings)

@@ -11,7 +11,7 @@ import numpy as np
 
 from trainband.compat.tf2.eager.seeds import beginning, seed_for, set_seed
 from trainband.compat.tf2.keras.inside import backend_module, keras, seed_module
-from trainband.keras.inside import ArrayDataAdapter
+from trainband.keras.keras_internals import ArrayDataAdapter
 
 
 class _OfKeras:

@@ -10,7 +10,7 @@ import numpy as np
 
 from trainband.compat.tf2.keras.inside import unpack, weights_sample
 from trainband.compat.tf2.keras.lifting import is_leaf
-from trainband.keras.inside import DataAdapter
+from trainband.keras.keras_internals import DataAdapter
 from trainband.runtime.overrides import override
 
 _INFINITE = -1

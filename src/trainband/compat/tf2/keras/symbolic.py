@@ -16,7 +16,7 @@ from trainband.compat.tf2.keras.inside import SymbolicScope, backend_module, ker
 from trainband.compat.tf2.keras.lifting import plain, tensors
 
 _SIZES = (83, 89)
-"""What stands for a size that is not known: what differs in the results depends on it."""
+"""Stand for an unknown size: results that differ between them depend on it."""
 _OPERATORS = "add sub mul truediv floordiv mod pow matmul radd rsub rmul rtruediv lt le gt ge".split()
 
 

@@ -16,7 +16,7 @@ from trainband.compat.tf2.eager.shapes import TensorShape
 from trainband.compat.tf2.eager.tensor import Reference, Tensor
 from trainband.compat.tf2.eager.variable import Variable
 from trainband.compat.tf2.keras.inside import as_layers_see, held, keras, on_assignment, set_held
-from trainband.keras.inside import in_stateless_scope
+from trainband.keras.keras_internals import in_stateless_scope
 
 _OPERATORS = (
     "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul neg abs getitem "

@@ -113,7 +113,9 @@ def Assert(condition: Any, data: Sequence[Any], summarize: Any = None, name: str
     """
     del name, summarize
     tensor = convert(condition)
-    if not tensor.is_traced and not bool(np.all(tensor.numpy())):
+    if tensor.is_traced:
+        check(lambda: jnp.all(tensor.array), "Expected a condition to be true.")
+    elif not bool(np.all(tensor.numpy())):
         shown = "\n".join(str(getattr(one, "numpy", lambda one=one: one)()) for one in data)
         raise InvalidArgumentError(None, None, f"Expected '{tensor}' to be true. Summarized data: {shown}")
 
@@ -126,7 +128,9 @@ def assert_all_finite(x: Any, message: str, name: str | None = None) -> Tensor:
     """
     del name
     tensor = convert(x)
-    if not tensor.is_traced:
+    if tensor.is_traced:
+        check(lambda: jnp.isfinite(tensor.array).all(), f"{message} : Tensor had Inf or NaN values")
+    else:
         value = np.asarray(tensor.numpy(), np.float64 if not tensor.dtype.is_complex else None)
         found = [title for title, some in (("Inf", np.isinf), ("NaN", np.isnan)) if some(value).any()]
         if found:

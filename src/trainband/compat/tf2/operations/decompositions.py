@@ -121,11 +121,27 @@ def diag(
 def diag_part(
     input: Any,  # noqa: A002
     k: Any = 0,
-    padding_value: Any = 0,  # noqa: ARG001 - of several diagonals
-    align: str = "RIGHT_LEFT",  # noqa: ARG001
+    padding_value: Any = 0,
+    align: str = "RIGHT_LEFT",
 ) -> Any:
-    """The diagonals of matrices; `k` says how far above the main one they are."""
-    return jnp.diagonal(input, int(np.asarray(k)), -2, -1)
+    """The diagonals of matrices; `k` says how far above the main one they are, and of several the first and the last.
+
+    Several are rows, the uppermost first, filled up to one length. Where the two words of `align` say RIGHT or LEFT,
+    the diagonals above the main one, and those below it, end or begin at the side of that name.
+    """
+    offsets = np.ravel(np.asarray(k))
+    if offsets.size == 1:
+        return jnp.diagonal(input, int(offsets[0]), -2, -1)
+    lines = [jnp.diagonal(input, int(at), -2, -1) for at in range(int(offsets[1]), int(offsets[0]) - 1, -1)]
+    longest = max(line.shape[-1] for line in lines)
+    above, below = align.upper().split("_")
+    found = []
+    for at, line in zip(range(int(offsets[1]), int(offsets[0]) - 1, -1), lines, strict=True):
+        more = longest - line.shape[-1]
+        ends = (above if at > 0 else below) == "RIGHT" or (at == 0 and above == "RIGHT" == below)
+        pads = [(0, 0)] * (line.ndim - 1) + [(more, 0) if ends else (0, more)]
+        found.append(jnp.pad(line, pads, constant_values=np.asarray(padding_value, input.dtype)))
+    return jnp.stack(found, -2)
 
 
 @operation("input diagonal", alike="input diagonal")

@@ -21,13 +21,6 @@ expint = operation("x", kinds={"x": "float"})(lambda x: special.expi(x))
 spence = operation("x", kinds={"x": "float"})(lambda x: special.spence(x))
 
 
-@operation("x y", alike="x y", kinds={"x": "float complex"})
-def divide_no_nan(x: Any, y: Any) -> Any:
-    """Quotients; 0 where the divisor is 0."""
-    zero = y == 0
-    return jnp.where(zero, 0, x / jnp.where(zero, 1, y))
-
-
 @operation("x", kinds={"x": "float complex"})
 def reciprocal_no_nan(x: Any) -> Any:
     """Reciprocals; 0 of 0."""

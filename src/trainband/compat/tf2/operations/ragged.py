@@ -153,18 +153,30 @@ class RaggedTensor:
         return self.with_values(inner.with_flat_values(new_values) if isinstance(inner, RaggedTensor) else new_values)
 
     def to_tensor(self, default_value: Any = None, name: Any = None, shape: Any = None) -> Tensor:
-        """The rows, filled up to one length."""
+        """The rows, filled up to one length, or cut and filled up to a shape.
+
+        Raises:
+          InvalidArgumentError: the shape has another number of axes.
+        """
         del name
-        inner = self.values.to_tensor(default_value) if isinstance(self.values, RaggedTensor) else self.values
         lengths = np.diff(self._splits)
         width = int(lengths.max(initial=0))
-        sizes = [None, None] if shape is None else list(TensorShape(shape).as_list()[:2])
+        whole_shape = TensorShape(None if shape is None else [shape] if isinstance(shape, int) else shape)
+        sizes = list(whole_shape.sizes or [None] * (self.shape.rank or 0))
+        if len(sizes) != self.shape.rank:
+            raise InvalidArgumentError(
+                None, None, f"shape={sizes} needs {self.shape.rank} sizes, as the tensor has axes"
+            )
+        inner = self.values
+        if isinstance(inner, RaggedTensor):
+            inner = inner.to_tensor(default_value, shape=[None, *sizes[2:]])
         rows = np.repeat(np.arange(len(self)), lengths)
         columns = np.arange(len(rows)) - np.repeat(self._splits[:-1], lengths)
         width, height = (width if sizes[1] is None else sizes[1]), (len(self) if sizes[0] is None else sizes[0])
         kept = (columns < width) & (rows < height)
-        fill = convert(b"" if inner.dtype.name == "string" else 0 if default_value is None else default_value,
-                       None if inner.dtype.name == "string" else inner.dtype)  # fmt: skip
+        if default_value is None:
+            default_value = b"" if inner.dtype.name == "string" else 0
+        fill = convert(default_value, None if isinstance(default_value, Tensor) else inner.dtype)
         if inner.dtype.name == "string":
             whole = np.full([height, width], fill.numpy(), object)
             whole[rows[kept], columns[kept]] = np.asarray(inner.numpy())[kept]

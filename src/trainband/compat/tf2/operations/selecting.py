@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from trainband.compat.ops.checks import Checked, check
 from trainband.compat.tf2.eager.control import map_fn
 from trainband.compat.tf2.eager.execute import TENSORS, compute, convert
 from trainband.compat.tf2.eager.shapes import TensorShape
 from trainband.compat.tf2.eager.structure import flatten, map_structure, pack
 from trainband.compat.tf2.eager.tensor import Tensor
-from trainband.compat.tf2.operations.defining import known, operation
+from trainband.compat.tf2.operations.defining import known
 
 _gather, _reshape, _stack = known("tf.gather"), known("tf.reshape"), known("tf.stack")
 _table_gather_nd = known("tf.gather_nd")
@@ -113,8 +114,16 @@ def vectorized_map(fn: Callable[..., Any], elems: Any, fallback_to_while_loop: b
         structures[:] = [map_structure(lambda _: None, result)]
         return [convert(one).array for one in flatten(result)]
 
+    def of_all(*arrays: Any) -> list[Any]:
+        checked = Checked(of_row)
+        results: list[Any]
+        results, conditions = jax.vmap(checked)(*arrays)
+        for condition, message in zip(conditions, checked.messages, strict=True):
+            check(condition.all, message)
+        return results
+
     try:
-        found = compute(("vectorized_map", fn, len(tensors)), lambda *of: tuple(jax.vmap(of_row)(*of)), tensors)
+        found = compute(("vectorized_map", fn, len(tensors)), of_all, tensors)
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError, NotImplementedError):
         if not fallback_to_while_loop:
             raise
@@ -123,18 +132,6 @@ def vectorized_map(fn: Callable[..., Any], elems: Any, fallback_to_while_loop: b
         of = [jax.ShapeDtypeStruct(one.aval[0][1:], one.aval[1]) for one in tensors]
         jax.eval_shape(of_row, *of)
     return pack(structures[0], found)
-
-
-def invert_permutation(x: Any, name: str | None = None) -> Tensor:
-    """Where each number is in an order."""
-    del name
-    found: Tensor = _argsort(x)
-    return found
-
-
-@operation("x")
-def _argsort(x: Any) -> Any:
-    return jnp.argsort(x).astype(x.dtype)
 
 
 def grad_pass_through(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,21 +9,28 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainband.checkpoint.manifest import is_plain_name
 from trainband.compat.tf2.eager.function import ConcreteFunction, Function, TensorSpec
 from trainband.compat.tf2.eager.module import Module
 from trainband.compat.tf2.eager.variable import Variable
 from trainband.compat.tf2.saving.exported import LoadedFunction, NotExported, Record, as_signature, exported
 from trainband.compat.tf2.saving.snapshot import Restoration, Snapshot, path_of, write
 from trainband.compat.tf2.saving.trackable import children, is_layer, is_trackable, is_variable, walk
+from trainband.runtime.regular_files import UnusableFile, read_regular, write_regular
 
 _log = logging.getLogger(__name__)
 DEFAULT = "serving_default"
 _INDEX = "saved_model.json"
 _KERAS = "model.keras"
+_DAMAGE = (UnusableFile, LookupError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError, struct.error)
+"""Errors of reading invalid JSON or JAX programs; a RecursionError is a RuntimeError."""
+MOST_INDEX_BYTES = 256 << 20
+MOST_PROGRAM_BYTES = 2 << 30
 
 
 class SaveOptions:
@@ -68,14 +75,14 @@ def save(obj: Any, export_dir: Any, signatures: Any = None, options: Any = None)
 
     def put(kind: str, name: str, number: int, record: Record, program: bytes) -> dict[str, Any]:
         file = f"{kind}-{name}-{number}.jax"
-        (files / file).write_bytes(program)
+        write_regular(files / file, program)
         return {"file": file, "record": record.as_json()}
 
     for name, several in functions.items():
         index["functions"][name] = [put("function", name, i, *one) for i, one in enumerate(several)]
     for name, one in given.items():
         index["signatures"][name] = put("signature", name, 0, *one)
-    (directory / _INDEX).write_text(json.dumps(index), encoding="utf-8")
+    write_regular(directory / _INDEX, json.dumps(index).encode())
 
 
 def _functions(obj: Any) -> Iterator[tuple[str, ConcreteFunction]]:
@@ -206,7 +213,14 @@ def load(export_dir: Any, tags: Any = None, options: Any = None) -> Any:
                 "read here. Its variables are, by tf.train.load_checkpoint(path + '/variables/variables')."
             )
         raise OSError(f"SavedModel file does not exist at: {directory}/{{saved_model.pbtxt|saved_model.pb}}")
-    index = json.loads((directory / _INDEX).read_text(encoding="utf-8"))
+    try:
+        return _loaded(directory)
+    except _DAMAGE as exc:
+        raise OSError(f"{directory} is a damaged SavedModel: {type(exc).__name__}: {exc}") from exc
+
+
+def _loaded(directory: Path) -> Any:
+    index = json.loads(read_regular(directory / _INDEX, MOST_INDEX_BYTES))
     variables: dict[str, Any] = {}
     snapshot = Snapshot(str(directory / "variables" / "variables"))
     root = _built(index["tree"], index["variables"], snapshot, variables)
@@ -214,7 +228,9 @@ def load(export_dir: Any, tags: Any = None, options: Any = None) -> Any:
 
     def function(name: str, entry: Any, *, signature: bool) -> LoadedFunction:
         record = Record(**entry["record"])
-        program = (directory / "functions" / entry["file"]).read_bytes()
+        if not is_plain_name(entry["file"]):
+            raise ValueError(f"the file of {name} would lie outside: {entry['file'][:100]!r}")
+        program = read_regular(directory / "functions" / entry["file"], MOST_PROGRAM_BYTES)
         reads, writes = ([variables[one] for one in names] for names in (record.reads, record.writes))
         return LoadedFunction(record, program, reads, writes, name=name, as_signature=signature)
 

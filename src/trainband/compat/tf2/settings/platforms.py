@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import jax
 
-from trainband.spmd.inside import backends_have_started
+from trainband.spmd.jax_internals import backends_have_started
 
 _PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm60_plugin", "jax_rocm7_plugin", "libtpu")
 _ASK = "import jax; print(*(one.platform for one in jax.local_devices()))"

@@ -16,7 +16,7 @@ from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.tf2.eager.execute import convert
 from trainband.compat.tf2.summaries.writer import record
 from trainband.compat.wave_files import wave_proto
-from trainband.train.event_file import BINS
+from trainband.train.tensorboard_file import BINS
 
 
 def scalar(name: str, data: Any, step: Any = None, description: str | None = None) -> bool:

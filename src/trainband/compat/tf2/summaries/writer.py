@@ -17,7 +17,7 @@ from tensorboardX.proto.summary_pb2 import Summary
 from trainband.compat.tf2.eager.captured import keep_out_of_traces
 from trainband.compat.tf2.eager.execute import convert
 from trainband.runtime.waiting import say_on_stderr
-from trainband.train.event_file import EventFile
+from trainband.train.tensorboard_file import EventFile
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-/** The exponential moving average that TensorBoard draws, without its pull towards 0 at the beginning. */
+/** TensorBoard's exponential moving average, without its bias towards 0 at the start. */
 export function smooth(values, weight) {
   if (!weight) return values;
   let last = 0;
@@ -23,13 +23,13 @@ export function smooth(values, weight) {
   });
 }
 
-/** Several curves over different x as uPlot takes them: one x that all share, null where a curve has no point. */
+/** Several curves over different x for uPlot: one shared x, null where a curve has no point. */
 export function joined(curves) {
   if (curves.length === 1) return [curves[0].x, curves[0].y];
   return uPlot.join(curves.map((curve) => [curve.x, curve.y]));
 }
 
-/** x ascending and without gaps, as uPlot needs it: after a restart from a checkpoint, steps go back. */
+/** Ascending x, as uPlot needs it: after a restart from a checkpoint, steps go back. */
 export function ascending(x, y) {
   const points = new Map();
   x.forEach((value, place) => {
@@ -39,7 +39,7 @@ export function ascending(x, y) {
   return { x: keys, y: keys.map((key) => points.get(key)) };
 }
 
-/** The same points with a null in every gap that is far longer than usual: nothing was measured there. */
+/** The same points with a null in every unusually long gap, where nothing was measured. */
 export function withGaps({ x, y }) {
   if (x.length < 4) return { x, y };
   const steps = x.slice(1).map((at, place) => at - x[place]).sort((a, b) => a - b);
@@ -89,7 +89,7 @@ export class Chart {
     this.#plot?.destroy();
   }
 
-  /** curves: {label, x, y, colour (name of a variable), faint}; time: whether x is one; log: of y. */
+  /** curves: {label, x, y, colour (name of a variable), faint}; time: whether x is a time; log: of y. */
   update(curves, { time = false, log = false, xLabel = '' } = {}) {
     this.#curves = curves.filter((curve) => curve.x.length);
     // Where several share their x, null is where one of them has no point.
@@ -135,7 +135,7 @@ export class Chart {
     setText(this.#caption, ` now ${text}; between ${this.#write(low)} and ${this.#write(high)}`);
   }
 
-  /** Where there is no legend, the value under the cursor stands in the caption. */
+  /** Without a legend, the caption shows the value under the cursor. */
   #point(plot, time) {
     if (this.#curves.length !== 1) return;
     const { idx } = plot.cursor;
@@ -192,7 +192,7 @@ export class Chart {
   }
 }
 
-/** The newest value of a curve: what a legend shows while no cursor points at another. */
+/** The newest value of a curve: shown in the legend unless the cursor points at another. */
 function lastOf(values) {
   for (let place = values.length - 1; place >= 0; place -= 1) if (values[place] !== null && values[place] !== undefined) return values[place];
   return null;
@@ -217,7 +217,7 @@ export function tickOfTime(at, step) {
   return `${two(date.getHours())}:${two(date.getMinutes())}${step < 60 ? `:${two(date.getSeconds())}` : ''}`;
 }
 
-/** The labels of an axis, with as many digits as it takes to tell them apart. */
+/** The labels of an axis, with enough digits to tell them apart. */
 function ticks(splits, write) {
   for (const digits of [4, 6, 8]) {
     const labels = splits.map((value) => (value === null ? '' : write(value, digits)));
@@ -239,7 +239,7 @@ function trimmed(value, digits) {
   return String(Number(value.toPrecision(digits)));
 }
 
-/** A canvas of a table's cell, cleared: its pen, and its size in CSS pixels. */
+/** Clears the canvas of a table cell; returns its context, and its size in CSS pixels. */
 function cleared(canvas) {
   const ratio = window.devicePixelRatio || 1;
   const width = 96;
@@ -272,7 +272,7 @@ export function drawSparkline(canvas, values, ink) {
   pen.stroke();
 }
 
-/** Shares of one whole, one beside the other, each in a colour. */
+/** Shares of a whole, side by side, each in a colour. */
 export function drawShares(canvas, shares, inks) {
   const { pen, width, height } = cleared(canvas);
   let x = 0;

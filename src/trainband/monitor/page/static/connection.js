@@ -1,11 +1,11 @@
-// The stream of server-sent events, begun again for as long as the page is open.
+// The stream of server-sent events, reopened for as long as the page is open.
 
 const AGAIN_MS = 1000;
-/** The server sends something every 10 s at least; a comment is none that a page sees, but every second has news. */
+/** The server sends something at least every 10 s; the page does not see comments, but there is news every second. */
 const SILENT_MS = 15_000;
 
 class Connection {
-  /** What came before anybody took it. */
+  /** News received before a store follows. */
   #early = [];
   #take = (...news) => this.#early.push(news);
   #told = () => {};
@@ -19,8 +19,8 @@ class Connection {
   }
 
   /**
-   * Gives a store what has come and whatever comes.
-   * @param told is called with null while all is well, else with the time since when the server is silent.
+   * Passes a store all news, including what came before.
+   * @param told is called with null while all is well, else with the time since which the server has been silent.
    */
   follow(store, told) {
     this.#told = told;
@@ -59,5 +59,5 @@ class Connection {
   }
 }
 
-/** Begun as soon as this file is there, which is before the charts and the views are. */
+/** Opened as soon as this file is loaded, before the charts and views are. */
 export const connection = new Connection();

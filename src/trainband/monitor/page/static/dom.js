@@ -1,4 +1,4 @@
-// Elements. Every text goes in as a text node: what a job calls its variables and workers is never read as HTML.
+// Elements. All text is inserted as text nodes: names of variables and workers are never parsed as HTML.
 
 /** An element with properties and children; strings among the children become text. */
 export function h(tag, properties = {}, ...children) {
@@ -28,7 +28,7 @@ function append(element, children) {
   }
 }
 
-/** Sets a text only where it differs: a screen reader and a selection of the user stay undisturbed. */
+/** Sets a text only if it differs, so as not to disturb screen readers and selections. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

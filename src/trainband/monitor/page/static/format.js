@@ -1,4 +1,4 @@
-// Numbers for people, as the command line writes them.
+// Numbers for people, formatted as on the command line.
 
 const number = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 
@@ -8,7 +8,7 @@ export function count(value) {
   return value === null || value === undefined ? NONE : number.format(value);
 }
 
-/** A number per second; below 10 with two significant digits. */
+/** A number per second, with two significant digits below 10. */
 export function rate(value) {
   if (value === null || value === undefined) return NONE;
   return value >= 10 || value === 0 ? number.format(value) : String(Number(value.toPrecision(2)));

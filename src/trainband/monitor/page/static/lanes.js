@@ -9,7 +9,7 @@ const INKS = {
   'standby and params': '--series-2',
 };
 const OTHER = '--series-8';
-const FAINT = new Set(['wait for ps', 'rule: wait for the update', 'rule: let the worker go on', 'wait for data', 'rule']);
+const FAINT = new Set(['wait for ps', 'rule: wait for the update', 'rule: release the worker', 'wait for data', 'rule']);
 const LANE = 18;
 const BAND = 22;
 const TOP = 24;
@@ -35,8 +35,8 @@ export class Lanes {
     this.last = Math.max(1, ...all.map((event) => event.ts + event.dur));
     this.from = 0;
     this.to = this.last;
-    this.canvas = h('canvas', { tabindex: 0, role: 'img', 'aria-label': `What ${tasks.length} tasks did, on one clock. Plus and minus zoom, the arrows move.` });
-    this.said = h('p', { class: 'secondary readout' }, 'Point at a bar to read it. Drag to move; plus and minus zoom.');
+    this.canvas = h('canvas', { tabindex: 0, role: 'img', 'aria-label': `Activity of ${tasks.length} tasks on one clock. Plus and minus zoom, arrows move.` });
+    this.said = h('p', { class: 'secondary readout' }, 'Point at a bar for details. Drag to move; plus and minus zoom.');
     const key = (label, title, action) => h('button', { type: 'button', title, 'aria-label': title, onclick: action }, label);
     this.root = h('div', { class: 'lanes' },
       h('div', { class: 'controls' },
@@ -192,7 +192,7 @@ export class Lanes {
   }
 }
 
-/** A round distance between ticks of at least so many microseconds. */
+/** A round distance between ticks, at least this many microseconds. */
 function niceTick(least) {
   const power = 10 ** Math.floor(Math.log10(least));
   return [1, 2, 5, 10].map((one) => one * power).find((one) => one >= least);

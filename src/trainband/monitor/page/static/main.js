@@ -1,4 +1,4 @@
-// The page: what is common to all views, and which one is seen.
+// The page: the parts shared by all views, and the choice of a view.
 
 import { connection } from './connection.js';
 import { h, setAttribute, setText } from './dom.js';
@@ -29,9 +29,9 @@ async function show() {
   try {
     await load(view);
   } catch {
-    return $('main').replaceChildren(h('p', { class: 'empty' }, `The view ${view.title} could not be loaded: reload the page when its server answers.`));
+    return $('main').replaceChildren(h('p', { class: 'empty' }, `The view ${view.title} could not be loaded; reload the page once its server answers.`));
   }
-  if (view !== chosen() || shown?.view === view) return undefined; // another has been chosen meanwhile
+  if (view !== chosen() || shown?.view === view) return undefined; // another was chosen meanwhile
   shown?.end?.();
   const root = h('div', { class: `view view-${view.id}` }, h('h2', { class: 'visually-hidden' }, view.title));
   $('main').replaceChildren(root);
@@ -54,17 +54,23 @@ function draw() {
   shown.update();
   if (document.body.dataset.ready) return;
   document.body.dataset.ready = 'yes';
-  // All of them, for the server may end before they are looked at; what cannot be loaded is tried again when it is.
+  // All of them, because the server may end before they are opened; a failed one is retried when opened.
   for (const view of VIEWS) load(view).catch(() => {});
+}
+
+// Whether no worker has pushed yet: they are compiling their first step. A history alone has no tasks.
+function isStarting(job) {
+  return job.state === 'running' && job.ps.length > 0 && store.workers.every((worker) => !worker.pushes);
 }
 
 function drawHead(job) {
   setText($('source'), job.source);
-  setText($('state'), STATES[job.state] ?? job.state);
+  setText($('state'), isStarting(job) ? 'starting' : (STATES[job.state] ?? job.state));
   $('state').dataset.state = job.state;
   const of = job.last_step ? ` of ${count(job.last_step)}` : '';
   const left = job.left_s !== null && job.state === 'running' ? ` · ${duration(job.left_s)} left` : '';
-  const speed = job.state === 'running' ? ` · ${rate(job.rate)} steps/s` : '';
+  const pace = isStarting(job) ? (store.workers.length ? 'compiling the first step' : 'no worker yet') : `${rate(job.rate)} steps/s`;
+  const speed = job.state === 'running' ? ` · ${pace}` : '';
   setText($('progress-text'), job.state === 'waiting' ? '' : `step ${count(job.global_step)}${of}${speed}${left}`);
   document.title = job.state === 'running' ? `${count(job.global_step)} · trainband` : `${STATES[job.state]} · trainband`;
   const counts = { overview: job.alerts.length, workers: store.workers.length, servers: job.ps.length };
@@ -80,7 +86,7 @@ function drawHead(job) {
 store.addEventListener('news', () => {
   if (due) return;
   due = true;
-  // Not requestAnimationFrame alone: a page in the background still keeps its title and its texts true.
+  // Not requestAnimationFrame alone: a background page must keep its title and texts up to date.
   if (document.hidden) setTimeout(draw, 0);
   else requestAnimationFrame(draw);
 });
@@ -99,8 +105,8 @@ connection.follow(store, (heard) => {
   setText(
     banner,
     ended
-      ? `The job has ended, and so has the server of this page. What you see is how it was at ${since}.`
-      : `The server of this page has not answered since ${since}. What you see is how it was then; the page goes on when it answers.`,
+      ? `The job and the server of this page have ended. The page shows the state at ${since}.`
+      : `The server of this page has not answered since ${since}. The page shows the state at that time and resumes when it answers.`,
   );
 });
 
@@ -133,7 +139,7 @@ try {
   const kept = localStorage.getItem('trainband-theme');
   if (kept === 'dark' || kept === 'light') document.documentElement.dataset.theme = kept;
 } catch {
-  // A browser that keeps nothing shows what the system prefers.
+  // Without storage, the page follows the system's preference.
 }
 $('theme').addEventListener('click', () => {
   const theme = isDark() ? 'light' : 'dark';
@@ -141,7 +147,7 @@ $('theme').addEventListener('click', () => {
   try {
     localStorage.setItem('trainband-theme', theme);
   } catch {
-    // It lasts as long as the page is open.
+    // The choice lasts while the page is open.
   }
   themed();
 });

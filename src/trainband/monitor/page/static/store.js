@@ -1,4 +1,4 @@
-// What the page knows of the job. It stays when the connection, the server or the job ends.
+// The page's copy of the job's state. It outlives the connection, the server and the job.
 
 const MOST_ROWS = 4000;
 const MOST_EVENTS = 2000;
@@ -13,7 +13,7 @@ export class Store extends EventTarget {
   notes = [];
   events = [];
   series = { at: [] };
-  /** Whether the series comes from a history, and is sent whole when it has grown. */
+  /** Whether the series comes from a history; it is then resent whole when it grows. */
   isPast = false;
   sparks = new Map();
   viewer = {};

@@ -1,4 +1,4 @@
-// A table that can be sorted and filtered, and that draws only the rows that are seen: a job may have 1,000 workers.
+// A sortable, filterable table that draws only its visible rows: a job may have 1,000 workers.
 
 import { h, setAttribute, setText } from './dom.js';
 
@@ -8,7 +8,7 @@ const SPARE = 8;
 
 /**
  * columns: {key, label, title, value(row) for sorting, text(row), draw(cell, row) instead of text, right, wide,
- * when(rows): whether there is anything to show in it}
+ * when(rows): whether there is anything to show}
  */
 export class Table {
   #columns;
@@ -17,7 +17,7 @@ export class Table {
   #table;
   #rows = [];
   #seen = [];
-  /** The rows of the document, of the records from number #first on, and those that are not in use. */
+  /** The rows of the document, for the records from number #first on, and unused ones. */
   #drawn = [];
   #first = 0;
   #pool = [];
@@ -103,7 +103,7 @@ export class Table {
     this.#draw();
   }
 
-  /** Draws the rows that are seen; those that were seen before stay as they are unless `anew`. */
+  /** Draws the visible rows; those already drawn are kept unless `anew`. */
   #draw(anew = true) {
     const height = this.element.clientHeight || 600;
     const first = Math.max(0, Math.min(Math.floor(this.element.scrollTop / ROW) - SPARE, this.#seen.length - 1));

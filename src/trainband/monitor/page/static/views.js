@@ -1,4 +1,4 @@
-// The views. The one that is seen is loaded first, the others once it is drawn.
+// The views. The visible one is loaded first, the others once it is drawn.
 
 const NAMES = [
   ['overview', 'Overview'],
@@ -15,7 +15,7 @@ const NAMES = [
 /** {id, title, open(root, store)}; `open` is null until the view is loaded. */
 export const VIEWS = NAMES.map(([id, title]) => ({ id, title, open: null }));
 
-/** Gets the file of a view, unless it is there. */
+/** Loads the file of a view, unless it is loaded. */
 export async function load(view) {
   if (!view.open) view.open = (await import(`./views/${view.id}.js`))[view.id].open;
 }

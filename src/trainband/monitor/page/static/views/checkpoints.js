@@ -1,4 +1,4 @@
-// The checkpoints that are known.
+// The known checkpoints.
 
 import { h, setText } from '../dom.js';
 import { bytes, count, decimal, duration, moment, NONE } from '../format.js';
@@ -9,7 +9,7 @@ export const checkpoints = {
     const table = new Table({
       label: 'Checkpoints',
       sort: { key: 'step', down: true },
-      empty: 'No checkpoint is known. A parameter server tells of each new one; with --checkpoint-dir, those of the directory are listed.',
+      empty: 'No checkpoint is known. Parameter servers report each new one; --checkpoint-dir lists those of the directory.',
       columns: [
         { key: 'step', label: 'Global step', value: (one) => one.global_step, text: (one) => count(one.global_step) },
         { key: 'age', label: 'Age', right: true, value: (one) => one.created_at, text: (one) => (one.created_at ? duration(store.now() - one.created_at) : NONE) },

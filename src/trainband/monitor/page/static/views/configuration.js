@@ -1,4 +1,4 @@
-// How the job is set up.
+// The configuration of the job.
 
 import { h, replace } from '../dom.js';
 import { bytes, count, moment, NONE } from '../format.js';
@@ -17,7 +17,7 @@ export const configuration = {
         const oldest = job.ps.reduce((longest, ps) => Math.max(longest, ps.uptime_s), 0);
         const parts = [
           ['The job', [
-            ['Asked at', job.source],
+            ['Source', job.source],
             ['Running since', oldest ? moment(job.heard_at - oldest) : NONE],
             ['Last step', job.last_step ? count(job.last_step) : 'not set'],
             ['Chief', job.chief || NONE],
@@ -31,7 +31,7 @@ export const configuration = {
           ['This page', [
             ['trainband', store.viewer.trainband ?? NONE],
             ['Metrics for Prometheus', '/metrics'],
-            ['The same for programs', '/api/job, /api/series, /api/timeline, /api/checkpoints, /api/variables'],
+            ['JSON for programs', '/api/job, /api/series, /api/timeline, /api/checkpoints, /api/variables'],
             ['Keys', '1 to 9: the views · / : filter · Esc: leave the filter'],
           ]],
         ];
@@ -40,7 +40,7 @@ export const configuration = {
         key = newKey;
         replace(box, parts.map(([title, rows]) =>
           h('section', { class: 'card' }, h('h3', {}, title),
-            rows.length ? h('dl', { class: 'facts' }, rows.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value)))) : h('p', { class: 'empty' }, 'Not known yet.'))));
+            rows.length ? h('dl', { class: 'facts' }, rows.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value)))) : h('p', { class: 'empty' }, 'Not yet known.'))));
       },
     };
   },

@@ -1,4 +1,4 @@
-// Figures over steps or time, smoothed or not, beside those of earlier runs.
+// Values over steps or time, smoothed or not, beside those of earlier runs.
 
 import { ascending, Chart, COLOURS, smooth } from '../charts.js';
 import { h, replace } from '../dom.js';
@@ -14,7 +14,7 @@ const LIVE = [
   { key: 'bytes_in_rate', title: 'Gradients in', kind: 'bytes' },
   { key: 'bytes_out_rate', title: 'Params out', kind: 'bytes' },
 ];
-/** What a history has beside these, where it is no metric of the training. */
+/** Further series of a history that are not metrics of the training. */
 const KEPT = {
   memory_bytes: { title: 'Memory of the process', kind: 'bytes' },
   device_memory_bytes: { title: 'Memory in use on its devices', kind: 'bytes' },
@@ -68,7 +68,7 @@ export const curves = {
     const charts = new Map();
     let runKey = null;
 
-    /** The run of the directory that is the job which is watched live: its history has what came before. */
+    /** The run of the directory that is the live job: its history has the earlier values. */
     function current() {
       const since = store.series.at[0];
       const [newest] = store.runs;
@@ -83,7 +83,7 @@ export const curves = {
       runKey = key;
       runs.hidden = !others.length;
       if (!chosen && !mine && store.runs.length) {
-        chosen = true; // the newest, until somebody chooses: it has metrics that no parameter server knows
+        chosen = true; // the newest, until the user chooses: it has metrics that no parameter server knows
         void choose(store.runs[0].name, true);
       }
       replace(
@@ -101,7 +101,7 @@ export const curves = {
       );
     }
 
-    /** Blue is the live run where there is one. */
+    /** The live run, if any, is blue. */
     function inkOf(place) {
       return COLOURS[(place + (store.isPast || current() ? 0 : 1)) % COLOURS.length];
     }
@@ -122,7 +122,7 @@ export const curves = {
         if (answer.ok) loaded.set(name, await answer.json());
         else loaded.set(name, { ...run, curves: {} });
       } catch {
-        return; // the server is away, as the banner says; the next news asks again
+        return; // the server is away, as the banner says; the next event retries
       } finally {
         loading.delete(name);
       }
@@ -135,13 +135,13 @@ export const curves = {
       return ascending(step, value);
     }
 
-    /** The live series as a history has them: a curve for each name. */
+    /** The live series in the form of a history: a curve for each name. */
     function live() {
       const { at, global_step: step } = store.series;
       return Object.fromEntries(LIVE.map(({ key, kept }) => [kept ?? key, { at, step, value: store.series[key] ?? [] }]));
     }
 
-    /** What is seen live, after what the history of the same run has from before, and with its metrics. */
+    /** The live series, preceded by the earlier values of the run's history, and with its metrics. */
     function continued(found, past) {
       const since = store.series.at[0];
       const all = { ...past };

@@ -1,4 +1,4 @@
-// How it goes, at a glance.
+// The job at a glance.
 
 import { ascending, Chart } from '../charts.js';
 import { h, replace, setAttribute, setText } from '../dom.js';
@@ -32,9 +32,10 @@ export const overview = {
     const bar = h('div', { class: 'fill' });
     const progress = h(
       'div',
-      { class: 'progress', role: 'progressbar', 'aria-label': 'Steps made', 'aria-valuemin': '0', 'aria-valuemax': '100' },
+      { class: 'progress', role: 'progressbar', 'aria-label': 'Completed steps', 'aria-valuemin': '0', 'aria-valuemax': '100' },
       bar,
     );
+    progress.hidden = true; // until the progress is known: without a width the bar would be full
     const alerts = h('section', { class: 'alerts', 'aria-label': 'Alerts' });
     const speed = new Chart({ title: 'Steps per second', kind: 'rate', height: 190, area: true });
     const loss = new Chart({ title: 'Loss', height: 190 });
@@ -53,7 +54,7 @@ export const overview = {
       const { job, series } = store;
       const live = store.workers.filter((worker) => worker.presence === 'live').length;
       const up = job.ps.filter((ps) => ps.up).length;
-      // A history alone knows no tasks, and not always an end.
+      // A history alone has no tasks, and not always an end.
       const isPast = !job.ps.length && !(job.state === 'waiting' && OF_A_JOB.test(job.source));
       for (const key of ['workers', 'ps', 'staleness']) tiles[key].box.hidden = isPast;
       tiles.left.box.hidden = isPast && job.left_s === null;
@@ -67,7 +68,7 @@ export const overview = {
       tell(tiles.step, count(job.global_step), job.last_step ? `of ${count(job.last_step)} · ${Math.floor(share * 100)}%` : '');
       tell(tiles.rate, rate(job.rate), job.rule_text && `rule ${job.rule_text}`);
       tell(tiles.examples, rate(job.examples_rate), job.examples_applied ? `${count(job.examples_applied)} so far` : '');
-      tell(tiles.loss, decimal(job.loss), job.loss === null ? 'not known yet' : job.ps.length ? 'mean of the latest pushes' : 'the latest');
+      tell(tiles.loss, decimal(job.loss), job.loss === null ? 'not yet known' : job.ps.length ? 'mean of the latest pushes' : 'the latest');
       tell(tiles.left, duration(job.left_s), job.left_s === null ? '' : `until ${clock(store.now() + job.left_s)}`);
       tell(tiles.workers, store.workers.length ? `${count(live)}` : NONE, store.workers.length ? `of ${count(store.workers.length)} known${job.chief ? ` · chief ${job.chief}` : ''}` : '');
       tell(tiles.ps, job.ps.length ? `${count(up)}` : NONE, job.ps.length ? `of ${count(job.ps.length)} · ${bytes(job.ps.reduce((sum, ps) => sum + ps.shard_bytes, 0))} of params` : 'none in this job');
@@ -80,17 +81,17 @@ export const overview = {
       const key = newest.map((event) => event.number).join();
       if (key !== eventKey || !events.firstChild) {
         eventKey = key;
-        replace(events, newest.length ? newest.map(eventItem) : h('li', { class: 'empty' }, 'Nothing has happened since this page’s server began to look.'));
+        replace(events, newest.length ? newest.map(eventItem) : h('li', { class: 'empty' }, 'No events since the server of this page started.'));
       }
     }
 
     function drawAlerts(job) {
       const said = [
-        ...(job.state === 'waiting' ? [{ severity: 'info', text: OF_A_JOB.test(job.source) ? `Waiting for the job to answer. ${job.reason}` : 'No training has left anything in this directory yet; what it leaves will appear here.' }] : []),
+        ...(job.state === 'waiting' ? [{ severity: 'info', text: OF_A_JOB.test(job.source) ? `Waiting for the job to answer. ${job.reason}` : 'No training has written to this directory yet; its data will appear here.' }] : []),
         ...(job.state === 'unreachable'
-          ? [{ severity: 'error', text: `No parameter server has answered for ${duration(store.now() - job.since)}: the job has ended, or they have died. What you see is how it was then.` }]
+          ? [{ severity: 'error', text: `No parameter server has answered for ${duration(store.now() - job.since)}: the job has ended, or they have died. The page shows the state at that time.` }]
           : []),
-        ...(job.state === 'ended' ? [{ severity: 'good', text: `The job has ended at ${clock(job.since)}. The curves stay.` }] : []),
+        ...(job.state === 'ended' ? [{ severity: 'good', text: `The job ended at ${clock(job.since)}. The curves remain.` }] : []),
         ...store.notes.map((text) => ({ severity: 'warning', text })),
         ...job.alerts,
       ];

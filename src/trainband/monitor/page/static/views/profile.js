@@ -1,4 +1,4 @@
-// Some steps in detail: recorded when somebody asks for it, and drawn on one clock.
+// Some steps in detail: recorded on request, and drawn on one clock.
 
 import { h, replace, setText } from '../dom.js';
 import { bytes, clock, count, percent } from '../format.js';
@@ -15,7 +15,7 @@ const STEPS = [1, 10, 50, 100];
 const LOOK_MS = 500;
 const MOST_ROWS = 32;
 
-// What was recorded stays while another view is looked at.
+// The recording is kept while another view is open.
 let kept = { number: 0, trace: null };
 
 export const profile = {
@@ -86,8 +86,8 @@ export const profile = {
       link.hidden = !trace;
       if (!trace) {
         replace(shown, h('div', { class: 'card empty' },
-          h('p', {}, 'Records what the next steps spend their time on: each worker, the network, and each parameter server, on one clock.'),
-          h('p', {}, 'The job trains on meanwhile. The trace can be downloaded for Perfetto (ui.perfetto.dev), which shows it in more detail.')));
+          h('p', {}, 'Records how the next steps spend their time: each worker, the network, and each parameter server, on one clock.'),
+          h('p', {}, 'Training continues meanwhile. Download the trace to see more detail in Perfetto (ui.perfetto.dev).')));
         return;
       }
       const { tasks } = read(trace);
@@ -103,7 +103,7 @@ export const profile = {
       update() {
         if (!store.viewer.has_profile) {
           button.disabled = true;
-          if (!shown.firstChild) replace(shown, h('p', { class: 'card empty' }, 'Steps are recorded by the parameter servers of a job that runs. Without them, give fit(profile_steps=(first, last)).'));
+          if (!shown.firstChild) replace(shown, h('p', { class: 'card empty' }, 'The parameter servers of a running job record steps. Without them, use fit(profile_steps=(first, last)).'));
           return;
         }
         if (!looked) {
@@ -157,7 +157,7 @@ function milliseconds(microseconds) {
   return `${value >= 100 ? value.toFixed(0) : value >= 1 ? value.toFixed(2) : value.toFixed(3)} ms`;
 }
 
-/** A row for each worker: how long its steps took, and what they went on. */
+/** A row for each worker: how long its steps took, and how they spent the time. */
 function summary(tasks) {
   const rows = [];
   for (const task of tasks) {
@@ -171,7 +171,7 @@ function summary(tasks) {
     spent.set('other', Math.max(0, total - known));
     rows.push({ task: task.name, steps: whole.length, mean: total / whole.length, shares: PARTS.map(([name]) => spent.get(name) / Math.max(total, known)) });
   }
-  const head = h('tr', {}, h('th', { scope: 'col' }, 'Worker'), h('th', { scope: 'col', class: 'right' }, 'A step takes'),
+  const head = h('tr', {}, h('th', { scope: 'col' }, 'Worker'), h('th', { scope: 'col', class: 'right' }, 'Time per step'),
     ...PARTS.map(([, label, ink]) => h('th', { scope: 'col', class: 'right' }, swatch(ink), label)), h('th', { scope: 'col', class: 'wide' }, h('span', { class: 'visually-hidden' }, 'Shares as a bar')));
   const body = rows.slice(0, MOST_ROWS).map((row) => {
     const bar = h('div', { class: 'shares', 'aria-hidden': 'true' });

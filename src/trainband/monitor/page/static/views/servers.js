@@ -1,4 +1,4 @@
-// The parameter servers, and who holds which shard.
+// The parameter servers, and the holders of each shard.
 
 import { h, replace } from '../dom.js';
 import { bytes, count, decimal, duration, NONE, percent, rate } from '../format.js';
@@ -16,14 +16,14 @@ export const servers = {
       columns: [
         { key: 'task', label: 'Server', value: (ps) => NUMBER(ps.task), text: (ps) => ps.task },
         { key: 'state', label: 'State', value: (ps) => String(ps.up), draw: (cell, ps) => badge(cell, ps.up ? 'up' : store.job.state === 'ended' ? 'ended' : 'silent') },
-        { key: 'since', label: 'Since', right: true, value: (ps) => ps.since, text: (ps) => duration(ps.up ? ps.uptime_s : store.now() - ps.since), title: 'It runs, or is silent' },
+        { key: 'since', label: 'Since', right: true, value: (ps) => ps.since, text: (ps) => duration(ps.up ? ps.uptime_s : store.now() - ps.since), title: 'Time running, or silent' },
         { key: 'shards', label: 'Shards', draw: (cell, ps) => chips(cell, ps) },
         { key: 'rate', label: 'Updates/s', right: true, value: (ps) => ps.rate, text: (ps) => rate(ps.rate) },
-        { key: 'busy', label: 'Updating', right: true, value: (ps) => ps.update_share, text: (ps) => percent(ps.update_share), title: 'Share of the time that it computes updates' },
+        { key: 'busy', label: 'Updating', right: true, value: (ps) => ps.update_share, text: (ps) => percent(ps.update_share), title: 'Share of its time spent on updates' },
         { key: 'version', label: 'Version', right: true, value: (ps) => ps.version, text: (ps) => count(ps.version) },
         { key: 'in', label: 'Gradients in', right: true, value: (ps) => ps.bytes_in_rate, text: (ps) => `${bytes(ps.bytes_in_rate)}/s` },
         { key: 'out', label: 'Params out', right: true, value: (ps) => ps.bytes_out_rate, text: (ps) => `${bytes(ps.bytes_out_rate)}/s` },
-        { key: 'total', label: 'In all', right: true, value: (ps) => ps.bytes_in + ps.bytes_out, text: (ps) => bytes(ps.bytes_in + ps.bytes_out) },
+        { key: 'total', label: 'Total', right: true, value: (ps) => ps.bytes_in + ps.bytes_out, text: (ps) => bytes(ps.bytes_in + ps.bytes_out) },
         { key: 'shard', label: 'Shard', right: true, value: (ps) => ps.shard_bytes, text: (ps) => bytes(ps.shard_bytes), title: 'Bytes of its own shard' },
         { key: 'memory', label: 'Memory', right: true, value: (ps) => ps.memory_bytes, text: (ps) => (ps.memory_bytes ? bytes(ps.memory_bytes) : NONE), title: 'Resident memory of its process' },
         { key: 'staleness', label: 'Staleness p99', right: true, value: (ps) => ps.staleness_p99, text: (ps) => decimal(ps.staleness_p99, 0) },
@@ -38,8 +38,8 @@ export const servers = {
         { key: 'shard', label: 'Shard', value: (shard) => shard.shard, text: (shard) => `shard ${shard.shard}` },
         { key: 'primary', label: 'Primary', value: (shard) => shard.primary, text: (shard) => (shard.primary < 0 ? 'none' : `ps:${shard.primary}`) },
         { key: 'standby', label: 'Standby', value: (shard) => shard.standby, text: (shard) => (shard.standby < 0 ? 'none' : `ps:${shard.standby}`) },
-        { key: 'variables', label: 'Variables', right: true, value: (shard) => shard.variables, text: (shard) => count(shard.variables), title: 'Those that it has rows of' },
-        { key: 'size', label: 'Size', right: true, value: (shard) => shard.nbytes, text: (shard) => bytes(shard.nbytes), title: 'Of the rows of variables that it has' },
+        { key: 'variables', label: 'Variables', right: true, value: (shard) => shard.variables, text: (shard) => count(shard.variables), title: 'Variables that it has rows of' },
+        { key: 'size', label: 'Size', right: true, value: (shard) => shard.nbytes, text: (shard) => bytes(shard.nbytes), title: 'Size of its rows of variables' },
         { key: 'term', label: 'Term', right: true, value: (shard) => shard.term, text: (shard) => count(shard.term) },
         { key: 'version', label: 'Version', right: true, value: (shard) => shard.version, text: (shard) => count(shard.version) },
         { key: 'behind', label: 'Standby behind', right: true, value: (shard) => shard.behind, text: (shard) => (shard.standby < 0 ? '–' : `${count(shard.behind)} records`) },
@@ -68,7 +68,7 @@ export const servers = {
   },
 };
 
-/** The primary of each shard, of the latest term that any server knows of; of a silent one, unless another took over. */
+/** The primary of each shard, of the latest term known to any server; also a silent one, unless another took over. */
 function holders(servers) {
   const found = new Map();
   for (const ps of servers) {
@@ -81,7 +81,7 @@ function holders(servers) {
   return [...found.values()];
 }
 
-/** Of each shard, how many variables it has rows of, and how large these rows are. A slice names the shard's own server. */
+/** For each shard, the number of variables that it has rows of, and the size of these. A slice names the shard's own server. */
 function sizesOf(variables) {
   const found = new Map();
   for (const variable of variables) {
@@ -105,6 +105,6 @@ function chips(cell, ps) {
   cell.dataset.key = key;
   replace(
     cell,
-    held.map((replica) => h('span', { class: `chip ${ps.up ? replica.role : 'past'}`, title: `${ps.up ? '' : 'When it was last heard: '}${replica.role} of shard ${replica.shard}, term ${replica.term}` }, `${replica.shard} ${replica.role}${replica.term > 1 ? `, term ${replica.term}` : ''}`)),
+    held.map((replica) => h('span', { class: `chip ${ps.up ? replica.role : 'past'}`, title: `${ps.up ? '' : 'When last heard from: '}${replica.role} of shard ${replica.shard}, term ${replica.term}` }, `${replica.shard} ${replica.role}${replica.term > 1 ? `, term ${replica.term}` : ''}`)),
   );
 }

@@ -1,4 +1,4 @@
-// What has happened: the speed of the job, with a mark for every event, and below it a lane for each task.
+// The events: the speed of the job, with a mark for every event, and below it a lane for each task.
 
 import { colour, tickOfTime, withGaps } from '../charts.js';
 import { h, replace, setText, svg } from '../dom.js';
@@ -31,7 +31,7 @@ const NAMES = {
   checkpoint: 'checkpoint', non_finite: 'not finite', chief: 'new chief', began: 'began', ended: 'ended',
 };
 const MOST_LANES = 40;
-/** Between two ticks of the time. */
+/** Seconds between two ticks of the time axis. */
 const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
 const SPANS = [['all', 'all'], ['300', '5 minutes'], ['3600', 'an hour'], ['86400', 'a day'], ['604800', 'a week']];
 
@@ -58,7 +58,7 @@ export const timeline = {
     });
     root.append(
       h('div', { class: 'controls' }, h('label', {}, 'The last ', span), h('label', {}, grave, ' Only warnings and errors'), said),
-      h('figure', { class: 'card' }, h('figcaption', {}, h('span', { class: 'name' }, 'Steps per second, and what happened')), picture, legend),
+      h('figure', { class: 'card' }, h('figcaption', {}, h('span', { class: 'name' }, 'Steps per second, with events')), picture, legend),
       h('section', { class: 'card' }, h('h3', {}, 'Events'), list),
     );
     let key = '';
@@ -70,7 +70,7 @@ export const timeline = {
       setText(said, `${count(store.events.length)} events`);
       if (newKey === key && list.firstChild) return;
       key = newKey;
-      replace(list, events.length ? events.slice(-500).reverse().map(eventItem) : h('li', { class: 'empty' }, 'Nothing has happened yet.'));
+      replace(list, events.length ? events.slice(-500).reverse().map(eventItem) : h('li', { class: 'empty' }, 'No events yet.'));
     }
 
     function draw() {
@@ -144,13 +144,13 @@ export const timeline = {
   },
 };
 
-/** The first of 1, 2, 5, 10, 20, 50, ... that is no less, and so on downwards. */
+/** The least of ..., 1, 2, 5, 10, 20, 50, ... that is not less than the value. */
 function round(value) {
   const power = 10 ** Math.floor(Math.log10(value));
   return power * [1, 2, 5, 10].find((one) => one * power >= value * 0.999);
 }
 
-/** Round times of day from one moment to another, at most so many, with their labels. */
+/** Round times of day from one moment to another, at most this many, with their labels. */
 function ticksOfTime(first, last, most) {
   const step = STEPS_S.find((one) => (last - first) / one <= most) ?? STEPS_S.at(-1) * Math.ceil((last - first) / STEPS_S.at(-1) / most);
   const zone = new Date(first * 1000).getTimezoneOffset() * 60;
@@ -170,7 +170,7 @@ function stretches(points) {
   return found.filter((part) => part.length);
 }
 
-/** For each task that something happened to: from when to when it was not well. */
+/** For each affected task: the times during which it was not well. */
 function lanesOf(events, first, last) {
   const lanes = new Map();
   const open = new Map();

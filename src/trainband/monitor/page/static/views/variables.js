@@ -1,4 +1,4 @@
-// Every variable, and where it lives.
+// All variables, and their servers.
 
 import { h, replace, setText, svg } from '../dom.js';
 import { bytes, count, decimal, NONE } from '../format.js';

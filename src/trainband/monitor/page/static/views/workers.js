@@ -21,7 +21,7 @@ export const workers = {
     const table = new Table({
       label: 'Workers',
       sort: { key: 'task', down: false },
-      empty: 'No worker has joined yet, or none matches. A job without parameter servers is shown by its history, which lists none.',
+      empty: 'No worker has joined yet, or none matches. A job without parameter servers is shown by its history, which has no workers.',
       words: (worker) => `${worker.task} ${worker.presence} ${worker.host} ${worker.transport} ${worker.device} ${state(worker, store.job)}`,
       columns: [
         { key: 'task', label: 'Worker', value: (worker) => worker.task, text: (worker) => worker.task + (worker.task === store.job.chief ? ' ★' : ''), title: '★ is the chief' },
@@ -55,13 +55,13 @@ export const workers = {
         { key: 'staleness', label: 'Staleness', right: true, value: (worker) => worker.staleness, text: (worker) => decimal(worker.staleness, 1) },
         { key: 'loss', label: 'Loss', right: true, value: (worker) => worker.loss, text: (worker) => decimal(worker.loss) },
         { key: 'pushes', label: 'Pushes', right: true, value: (worker) => worker.pushes, text: (worker) => count(worker.pushes) },
-        { key: 'dropped', label: 'Dropped', right: true, value: (worker) => worker.dropped, text: (worker) => count(worker.dropped), title: 'Pushes that came too late' },
+        { key: 'dropped', label: 'Dropped', right: true, value: (worker) => worker.dropped, text: (worker) => count(worker.dropped), title: 'Pushes that arrived too late' },
         { key: 'refused', label: 'Not finite', right: true, value: (worker) => worker.refused + worker.non_finite_losses, text: (worker) => count(worker.refused + worker.non_finite_losses), title: 'Gradients and losses that were NaN or infinite' },
         { key: 'share', when: (rows) => rows.some((worker) => worker.share), label: 'Share', right: true, value: (worker) => worker.share, text: (worker) => percent(worker.share), title: 'Of the examples of an update' },
         { key: 'heard', label: 'Heard', right: true, value: (worker) => worker.heard_s, text: (worker) => (worker.heard_s < 10 ? `${worker.heard_s.toFixed(1)} s` : duration(worker.heard_s)), title: 'Since its last heartbeat' },
         { key: 'memory', label: 'Memory', right: true, value: (worker) => worker.memory_bytes, text: (worker) => known(worker.memory_bytes), title: 'Resident memory of its process' },
         { key: 'device-memory', when: (rows) => rows.some((worker) => worker.device_memory_limit_bytes), label: 'Device memory', right: true, value: (worker) => worker.device_memory_bytes, text: deviceMemory, title: 'In use on its devices, and how much it can have of them' },
-        { key: 'device', label: 'Device', value: (worker) => worker.device, text: (worker) => worker.device || NONE, title: 'What it computes on' },
+        { key: 'device', label: 'Device', value: (worker) => worker.device, text: (worker) => worker.device || NONE, title: 'Its compute devices' },
         { key: 'transport', label: 'Transport', value: (worker) => worker.transport, text: (worker) => worker.transport || '–' },
         { key: 'process', label: 'Process', value: (worker) => `${worker.host} ${worker.pid}`, text: (worker) => `${worker.pid} on ${worker.host}`, long: true, class: 'long' },
       ],
@@ -72,7 +72,7 @@ export const workers = {
       summary();
     });
     const said = h('p', { class: 'secondary', role: 'status' });
-    const legend = h('ul', { class: 'legend', 'aria-label': 'What the time of the live workers goes on' });
+    const legend = h('ul', { class: 'legend', 'aria-label': 'How the live workers spend their time' });
     const means = PARTS.map(([part, words, inkName]) => {
       const swatch = h('span', { class: 'swatch' });
       swatch.style.background = `var(${inkName})`;

@@ -1,0 +1,1 @@
+"""The update program: exported by a worker, checked and run by a ps."""

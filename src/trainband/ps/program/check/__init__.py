@@ -1,0 +1,1 @@
+"""Checks update programs from the network in their own process before this one touches them."""

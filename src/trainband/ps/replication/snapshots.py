@@ -1,0 +1,78 @@
+"""Snapshots: the whole state of a replica, for the shard's other replica. Called under the service's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from trainband.errors import ProtocolError
+from trainband.job.shared_sources import SharedSources
+from trainband.ps.replication.shard_replica import ShardReplica, gradient_from_wire
+from trainband.ps.rules.registry import check_rule_state
+from trainband.ps.shard.shard import Snapshot
+from trainband.wire.messages import replication as r
+from trainband.wire.messages.codec import decode_any
+
+
+def take_snapshot(replica: ShardReplica, incarnation: str) -> tuple[r.InstallSnapshot, list[NDArray[Any]], Snapshot]:
+    """The record and its body for the other replica; release the snapshot once they are sent."""
+    shard, updater, saver = replica.require_primary(), replica.require_updater(), replica.require_saver()
+    held = updater.held()
+    position = replica.failover.log.begin_install(incarnation)
+    snapshot = shard.snapshot()
+    install = r.InstallSnapshot(
+        replica.failover.lineage,
+        replica.failover.term,
+        position,
+        shard.version,
+        msgspec.Raw(msgspec.msgpack.encode(updater.rule)),
+        tuple(push for push, _ in held),
+        replica.training,
+        replica.sources.copy(),
+        saver.all_worker_states(),
+        replica.job,
+    )
+    body = [*snapshot.params.arrays(), *(np.asarray(leaf) for leaf in snapshot.state)]
+    for _, gradient in held:
+        body += [np.array(block) for block in gradient]
+    return install, body, snapshot
+
+
+def install_snapshot(replica: ShardReplica, install: r.InstallSnapshot, body: Sequence[NDArray[np.uint8]]) -> None:
+    """Installs the primary's snapshot.
+
+    Raises:
+      ProtocolError, DataError: it does not fit the model defined, or contradicts itself; nothing has changed.
+    """
+    definition, primary = replica.definition, f"the primary of {replica.name}"
+    assert definition is not None
+    rule = decode_any(install.rule, type(definition.new_rule(0, 0)), primary)
+    check_rule_state(rule, install.version, {(push.worker, push.sequence) for push in install.held}, primary)
+    new = definition.new_shard()  # one not in use yet
+    blocks = len(new.layout.blocks)
+    at = blocks + len(new.state_shapes)
+    if len(body) != at + blocks * len(install.held):
+        raise ProtocolError(f"{primary} sent {len(body)} buffers, which do not fit the model that it defined.")
+    params = new.layout.from_wire(body[:blocks])
+    state = new.state_from_wire(body[blocks:at])
+    if params is None or state is None:
+        raise ProtocolError(f"{primary} sent values of another size than it defined.")
+    held = [
+        gradient_from_wire(new.layout, body[at + i * blocks : at + (i + 1) * blocks], replica.name)
+        for i in range(len(install.held))
+    ]
+    SharedSources().take_over(install.sources)  # which may be invalid
+    replica.install(definition)
+    updater = replica.require_updater()
+    updater.shard.restore(install.version, updater.shard.owned(params), state)
+    updater.rule = rule
+    for push, gradient in zip(install.held, held, strict=True):
+        updater.hold(push, tuple(np.array(block) for block in gradient))
+    replica.training, replica.job = install.began, install.job
+    replica.sources.take_over(install.sources)
+    replica.require_saver(held=False).take_worker_states(install.worker_state)
+    replica.failover.install_snapshot(install.lineage, install.term, install.position)

@@ -1,1 +1,0 @@
-"""Update programs from the network: checked in a process of their own before this one touches them."""

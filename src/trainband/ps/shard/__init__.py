@@ -1,0 +1,1 @@
+"""One shard: its values, the updater, and the saver."""

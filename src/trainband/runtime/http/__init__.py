@@ -1,0 +1,1 @@
+"""The HTTP server of the page and the inference server: access, limits, and its thread."""

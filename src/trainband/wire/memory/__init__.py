@@ -1,0 +1,1 @@
+"""Transport within one process, for tests and simulations."""

@@ -1,0 +1,1 @@
+"""Records that tasks send to each other, and their encoding."""

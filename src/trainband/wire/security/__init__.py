@@ -1,0 +1,1 @@
+"""A task's identity, its proof, and the encryption of connections."""

@@ -1,0 +1,1 @@
+"""Streams through memory that two processes of one machine share."""

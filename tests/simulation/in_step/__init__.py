@@ -1,0 +1,1 @@
+"""Workers that compute in step, without a ps, in the simulator."""

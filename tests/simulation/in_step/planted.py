@@ -1,0 +1,99 @@
+"""Planted bugs: the shipped process group with one fault each, to show that the promises find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+from unittest import mock
+
+from tests.simulation.faults import Pause
+from tests.simulation.in_step import promises
+from tests.simulation.in_step.scenario import TIMEOUT_S, Scenario
+from tests.simulation.network import CALM
+from tests.simulation.planted import instead, patched
+from tests.simulation.run import Plant
+from trainband.spmd import failure_detector
+from trainband.spmd.activity import Activity
+from trainband.spmd.end_of_training import EndOfTraining
+from trainband.spmd.failure_detector import FailureDetector
+from trainband.spmd.peer_heartbeats import PeerHeartbeats
+from trainband.spmd.pipeline import Pipeline
+from trainband.spmd.process_group import ProcessGroup
+
+
+def names_all(original: Any) -> Any:
+    """A waiting process names all others, even those that have come."""
+
+    def said(self: Activity, whom: str) -> None:
+        original(self, whom and "worker:0, worker:1, worker:2, worker:3")
+
+    return said
+
+
+def one_call_less(original: Any) -> Any:
+    """A process takes part in too few of the calls after the training's end."""
+    return lambda self, until=0: original(self, until - 1 if until else 0)
+
+
+def blames_the_messenger(original: Any) -> Any:
+    """A process that finds another one gone publishes itself as the failure, without a reason."""
+    return lambda self, *_: original(self, self._index, f"{self._task} has failed")
+
+
+def from_the_beginning(original: Any) -> Any:
+    """A process that was never heard counts as silent since time began."""
+
+    def note(self: PeerHeartbeats, index: int, said: Any, now: float) -> None:
+        is_new = index not in self
+        original(self, index, said, now)
+        if is_new:
+            self[index].since = 0.0
+
+    return note
+
+
+def bound(name: str, seconds: float) -> Plant:
+    """One of the detector's time limits is changed."""
+    return lambda: mock.patch.object(failure_detector, name, seconds)
+
+
+def falls_silent_in_a_long_step(seed: int) -> Scenario:
+    """A worker takes longer for a batch than others want to wait, and is stopped meanwhile."""
+    return Scenario.of(seed)._replace(
+        workers=2,
+        per_call=1,
+        limits=(None,),
+        data=((20, 20),),
+        stops=(None,),
+        step_s=(0.05, 5.0),
+        weather=CALM,
+        faults=(Pause(6.0 + 0.7 * seed, "worker:1", 3 * TIMEOUT_S),),
+    )
+
+
+class Planted(NamedTuple):
+    """A bug: its patch, the promise that it breaks, and the first seed and the jobs that must find it."""
+
+    plant: Plant
+    finds: str
+    first: int = 0
+    scenario: Callable[[int], Scenario] = Scenario.of
+
+
+PLANTED: Mapping[str, Planted] = {
+    "names-all": Planted(patched((Activity, "say_now_and_then", names_all)), promises.WAITED),
+    "says-nothing": Planted(patched((Activity, "say_now_and_then", instead(lambda *_: None))), promises.SILENT),
+    "keeps-refused": Planted(patched((Pipeline, "_take_back", instead(lambda *_: None))), promises.TOGETHER),
+    "one-call-less": Planted(patched((EndOfTraining, "reach", one_call_less)), promises.NAMED),
+    "messenger": Planted(patched((FailureDetector, "accuse", blames_the_messenger)), promises.NAMED, 4),
+    "never-heard": Planted(patched((PeerHeartbeats, "note", from_the_beginning)), promises.NAMED),
+    "hasty": Planted(bound("CROSSED_S", -10.0), promises.NAMED),
+    "lives-on": Planted(bound("ALARMED_S", 1e9), promises.NAMED, scenario=falls_silent_in_a_long_step),
+    "crosses-unseen": Planted(
+        patched((FailureDetector, "_look_at_the_crossed", instead(lambda _: None))), promises.NAMED, 35
+    ),
+    # As the code was before this was found.
+    "asks-unseen": Planted(patched((ProcessGroup, "_asking", instead(lambda _: nullcontext()))), promises.ENDS, 178),
+}
+"""Every planted bug by its name."""
