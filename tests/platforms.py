@@ -15,6 +15,15 @@ KERAS = ROOT / "examples" / "keras_digits.py"
 DEADLINE_S = 200.0
 STEPS = 1500
 
+EXIT_AFTER_ALL = """
+open("up-" + task, "w").close()
+def exit_after_all(code):
+    while len([name for name in os.listdir() if name.startswith("up-")]) < 3:
+        time.sleep(0.01)
+    sys.exit(code)
+"""
+"""For a script of three tasks, each of which has printed something: the end of one must not end another before that."""
+
 
 def accuracy(output: str) -> float:
     """Of an example's last line, on digits that it has not trained on."""

@@ -9,7 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.platforms import DEADLINE_S, KERAS, accuracy, kill_a_worker_and_the_ps, mnist_with_checkpoints
+from tests.platforms import (
+    DEADLINE_S,
+    EXIT_AFTER_ALL,
+    KERAS,
+    accuracy,
+    kill_a_worker_and_the_ps,
+    mnist_with_checkpoints,
+)
 from tests.programs import MNIST, ROOT, Program, Programs, until
 from tests.slurm_cluster import SlurmCluster
 from tests.slurm_cluster import slurm as slurm
@@ -19,8 +26,9 @@ from trainband.cluster.resolvers.credentials import SECRET_FILE
 
 RESUMABLE = ROOT / "tests" / "resumable.py"
 
-TASK = """
-import json, os, signal, sys
+TASK = (
+    """
+import json, os, signal, sys, time
 config = json.loads(os.environ["TF_CONFIG"])
 task = "{type}:{index}".format(**config["task"])
 address = config["cluster"][config["task"]["type"]][config["task"]["index"]]
@@ -30,6 +38,8 @@ def wait_forever():
     while True:
         signal.pause()
 """
+    + EXIT_AFTER_ALL
+)
 
 
 def command(tmp_path: Path, *options: str, code: str = "") -> list[str]:
@@ -54,7 +64,8 @@ def within(programs: Programs, slurm: SlurmCluster, tmp_path: Path, *options: st
 
 def left(tmp_path: Path) -> list[str]:
     """What a run has left in its directory."""
-    return sorted(path.name for path in tmp_path.iterdir() if path.name not in ("script.py", "checkpoints"))
+    ours = re.compile("script.py|checkpoints|up-.*")
+    return sorted(path.name for path in tmp_path.iterdir() if not ours.fullmatch(path.name))
 
 
 @pytest.mark.limit(300)
@@ -79,7 +90,9 @@ def test_a_keras_program_runs_on_its_nodes(ps: str, slurm: SlurmCluster, program
 
 def test_tasks_are_on_the_nodes_of_their_group(slurm: SlurmCluster, programs: Programs, tmp_path: Path) -> None:
     options = ("-o", "ps-partition=cpu", "-o", "nodes=2", "-o", f"output={tmp_path / 'log.txt'}")
-    job = submitted(programs, slurm, tmp_path, *options, code="sys.exit(3) if task == 'worker:1' else wait_forever()")
+    job = submitted(
+        programs, slurm, tmp_path, *options, code="exit_after_all(3) if task == 'worker:1' else wait_forever()"
+    )
     assert job.wait() == 3, job.output
     for task, node, address in (("ps:0", "c0", "127.0.0.21"), ("worker:1", "127.0.0.12", "127.0.0.12")):
         line = rf"^\[{task}\] {task} {node} {address}:\d+ True {tmp_path}$"

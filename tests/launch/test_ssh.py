@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.platforms import EXIT_AFTER_ALL
 from tests.programs import ROOT, Program, Programs
 
 from trainband.cluster import Task
@@ -22,7 +23,8 @@ from trainband.launch.request import JobRequest
 
 PS, WORKER0 = Task("ps", 0), Task("worker", 0)
 
-TASK = """
+TASK = (
+    """
 import json, os, signal, sys, time
 config = json.loads(os.environ["TF_CONFIG"])
 task = "{type}:{index}".format(**config["task"])
@@ -33,6 +35,8 @@ def wait_forever():
     while True:
         signal.pause()
 """
+    + EXIT_AFTER_ALL
+)
 
 
 @pytest.fixture
@@ -69,7 +73,7 @@ def left(tmp_path: Path) -> list[str]:
 def test_tasks_know_who_they_are_and_where_the_files_of_the_job_lie(
     programs: Programs, ssh: str, tmp_path: Path
 ) -> None:
-    code = "sys.exit(3 if task == 'worker:1' else wait_forever())"
+    code = "exit_after_all(3) if task == 'worker:1' else wait_forever()"
     run = job(programs, ssh, tmp_path, code, "--tls", "auto")
     assert run.wait() == 3, run.output
     for task in ("ps:0", "worker:0", "worker:1"):

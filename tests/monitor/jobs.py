@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from trainband.errors import Unreachable
 from trainband.job.checkpoints import CheckpointStatus
 from trainband.job.statistics import PsStatus, SliceStatus, VariableStatus, WorkerStatus
+from trainband.monitor.collector import Collector
+from trainband.monitor.live_feed import LiveFeed
 from trainband.wire.messages.replication import NOBODY, ReplicaState, Term
 
 UPDATES_PER_WORKER = 3.0
@@ -232,6 +234,13 @@ class SimulatedJob:
             )
             found.append(VariableStatus(name, shape, "float32", nbytes, slices))
         return tuple(found)
+
+
+def collector_of(job: SimulatedJob, feed: LiveFeed) -> Collector:
+    """A collector whose looks wait for all answers, however slow this machine is."""
+    return Collector(
+        job.address(0), feed, connect=lambda address: SimulatedAsker(job, address), clock=lambda: job.now, wait_s=60.0
+    )
 
 
 class SimulatedAsker:

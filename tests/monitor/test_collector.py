@@ -153,7 +153,7 @@ def test_another_task_at_the_address_of_a_ps_is_not_taken_for_it() -> None:
         def close(self) -> None:
             """Nothing is open."""
 
-    collector = Collector("a:1", feed, connect=Asker)
+    collector = Collector("a:1", feed, connect=Asker, wait_s=60.0)
     for _ in range(2):
         collector.look()
     collector.close()

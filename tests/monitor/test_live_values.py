@@ -48,7 +48,7 @@ def snapshot() -> Iterator[JobSnapshot]:
             gradient = blocks_of(plan, {name: np.ones_like(value) for name, value in PARAMS.items()})
             now = client.exchanger.push(gradient, now.versions, loss=0.1, examples=1, finite=True)
             feed = LiveFeed(ports.addresses[0])
-            collector = Collector(ports.addresses[0], feed)
+            collector = Collector(ports.addresses[0], feed, wait_s=60.0)
             while len(feed.snapshot.ps) < 2 or not all(ps.up for ps in feed.snapshot.ps):
                 collector.look()
             collector.close()

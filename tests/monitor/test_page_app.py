@@ -15,12 +15,11 @@ import httpx
 import msgspec
 import psutil
 import pytest
-from tests.monitor.jobs import SimulatedAsker, SimulatedJob
+from tests.monitor.jobs import SimulatedJob, collector_of
 from tests.programs import until
 
 from trainband.cli.status import as_text
 from trainband.cluster.credentials import Credentials
-from trainband.monitor.collector import Collector
 from trainband.monitor.live_feed import LiveFeed
 from trainband.monitor.page import stream
 from trainband.monitor.page.app import make_app
@@ -39,7 +38,7 @@ TOKEN = "0123456789abcdef"
 def trained(job: SimulatedJob, seconds: int = 3) -> LiveFeed:
     """A feed that has watched a job for so long."""
     feed = LiveFeed(job.address(0))
-    collector = Collector(job.address(0), feed, connect=lambda a: SimulatedAsker(job, a), clock=lambda: job.now)
+    collector = collector_of(job, feed)
     for _ in range(seconds):
         job.advance()
         collector.look()
@@ -241,7 +240,7 @@ async def first_messages(app: Application, count: int) -> list[tuple[str, Any]]:
 def test_the_stream_goes_on_from_a_full_picture() -> None:
     job = SimulatedJob(workers=2, ps=1)
     feed = trained(job)
-    collector = Collector(job.address(0), feed, connect=lambda a: SimulatedAsker(job, a), clock=lambda: job.now)
+    collector = collector_of(job, feed)
 
     async def read() -> None:
         async with contextlib.aclosing(messages(make_app(feed))) as said:

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 from tests.chromium import Browser, Page, chromium
-from tests.monitor.jobs import SimulatedAsker, SimulatedJob
+from tests.monitor.jobs import SimulatedJob, collector_of
 
 from trainband.launch import ReservedPorts
-from trainband.monitor.collector import Collector
 from trainband.monitor.live_feed import LiveFeed
 from trainband.monitor.page.app import make_app
 from trainband.monitor.page.server import PageServer
@@ -28,9 +27,7 @@ class Shown:
     def __init__(self, job: SimulatedJob, port: int = 0) -> None:
         self.job = job
         self.feed = LiveFeed(job.address(0))
-        self.collector = Collector(
-            job.address(0), self.feed, connect=lambda a: SimulatedAsker(job, a), clock=lambda: job.now
-        )
+        self.collector = collector_of(job, self.feed)
         self.port = port
         self._stack = ExitStack()
 
@@ -105,7 +102,7 @@ def test_the_page_shows_the_job_and_keeps_up(browser: Browser, shown: Shown) -> 
     assert tile(page, "workers") == "4"
     for _ in range(3):
         shown.train()
-        page.wait_for(f"document.querySelector('[data-tile=step] .figure').innerText === '{job.version:,}'", 2.0)
+        page.wait_for(f"document.querySelector('[data-tile=step] .figure').innerText === '{job.version:,}'")
 
     job.presence[2] = "lost"
     job.silent.add(1)

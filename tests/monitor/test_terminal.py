@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from rich.console import Console
-from tests.monitor.jobs import SimulatedAsker, SimulatedJob
+from tests.monitor.jobs import SimulatedJob, collector_of
 
 from trainband.cli.top import keys_in
-from trainband.monitor.collector import Collector
 from trainband.monitor.live_feed import LiveFeed
 from trainband.monitor.terminal import View, pressed, screen, sorted_workers, sparkline
 
@@ -17,7 +16,7 @@ def feed() -> LiveFeed:
     """Of a job of 100 workers, one of which is stuck."""
     job = SimulatedJob(workers=100, ps=3, stuck={50}, names=("\x1b[2Jname",))
     feed = LiveFeed(job.address(0))
-    collector = Collector(job.address(0), feed, connect=lambda a: SimulatedAsker(job, a), clock=lambda: job.now)
+    collector = collector_of(job, feed)
     for _ in range(5):
         job.advance()
         collector.look()
