@@ -12,7 +12,7 @@ CANDIDATES = python3.13 $(call pyenv,3.13) python3.12 $(call pyenv,3.12) python3
 PROBE = import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 VERSION = import sys; print(*sys.version_info[:3], sep=".")
 
-.PHONY: demo test test-all test-gpu smoke smoke-oldest fuzz lint lock docs bench setup platforms converters same-python clean
+.PHONY: demo test test-all test-gpu smoke smoke-oldest setup-oldest fuzz lint lock docs bench setup platforms converters same-python clean
 
 demo: $(VENV)/.ready   ## train on this machine with one ps and two workers
 	@$(BIN)/python -m trainband.demo
@@ -30,13 +30,18 @@ smoke: $(VENV)/.ready-dev   ## train the demo's job and run one test of each fol
 test-gpu: $(VENV)/.ready-dev   ## the checks that need an accelerator; without one they only show that they run
 	@$(BIN)/python -m bench.gpu
 
-smoke-oldest:   ## the same on the oldest Python that is supported, if there is one here, in .venv-3.11
-	@for python in python3.11 $(call pyenv,3.11); do \
+oldest = for python in python3.11 $(call pyenv,3.11); do \
 	   if "$$python" -c '$(PROBE)' 2>/dev/null; then \
-	     $(MAKE) --no-print-directory VENV=.venv-3.11 PYTHON="$$python" smoke; exit; \
+	     $(MAKE) --no-print-directory VENV=.venv-3.11 PYTHON="$$python" $(1); exit; \
 	   fi; \
 	 done; \
-	 echo "no Python 3.11 is here: the smoke tests have not been run on it"
+	 echo "no Python 3.11 is here: the smoke tests cannot be run on it"
+
+smoke-oldest:   ## the same on the oldest Python that is supported, if there is one here, in .venv-3.11
+	@$(call oldest,smoke)
+
+setup-oldest:
+	@$(call oldest,setup)
 
 MINUTES ?= 30
 fuzz: $(VENV)/.ready-fuzz   ## try hostile inputs on everything that reads bytes, for MINUTES (30)
