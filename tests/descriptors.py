@@ -11,7 +11,7 @@ def opened_since(before: set[str]) -> set[str]:
 
     The garbage collector, which takes long in a process that has run many tests, is asked only where there are any.
     """
-    return open_descriptors() - before if _open() - before else set()
+    return open_descriptors() - before if open_now() - before else set()
 
 
 def open_descriptors() -> set[str]:
@@ -20,10 +20,11 @@ def open_descriptors() -> set[str]:
     Its threads, once an earlier test has had any, open and close such descriptors whenever they like.
     """
     gc.collect()
-    return _open()
+    return open_now()
 
 
-def _open() -> set[str]:
+def open_now() -> set[str]:
+    """The same, with what only garbage holds: enough for what was open before."""
     found = set()
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers, not paths
         try:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.descriptors import open_descriptors, opened_since
+from tests.descriptors import open_descriptors, open_now, opened_since
 
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, DeadlineExceeded, YourError
@@ -81,7 +81,7 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)  # of the tests: the launcher makes its own
     threads = threading.active_count()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    descriptors = open_descriptors()
+    descriptors = open_now()
     yield
     left = _marked(marker)
     for pid in left:
