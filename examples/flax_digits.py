@@ -1,6 +1,6 @@
 """Trains a small convolutional network of Flax NNX on handwritten digits.
 
-Alone, on a parameter server with two workers, and on two workers that compute in step:
+Alone, on a parameter server with two workers, and on two workers that compute in lockstep:
 
     python examples/flax_digits.py
     trainband run --ps 1 --workers 2 examples/flax_digits.py

@@ -2,7 +2,7 @@
 
 python examples/keras_digits.py                                           in one process
 trainband run --ps 1 --workers 2 examples/keras_digits.py                 a ps and two workers
-trainband run --ps 0 --workers 2 examples/keras_digits.py                 two workers in step, without a ps
+trainband run --ps 0 --workers 2 examples/keras_digits.py                 two workers in lockstep, without a ps
 """
 
 from __future__ import annotations

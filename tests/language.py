@@ -2,6 +2,7 @@
 
 It reads comments, docstrings and messages of the source (of `compat`, whose text follows TensorFlow's, the messages
 only), and the pages. `python -m tests.language FOLDER` lists each finding with its place and what to write instead.
+In the source, names too are read for the words that the table in `CONTRIBUTING.md` replaces by those of the glossary.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -35,7 +37,7 @@ class Pattern:
     example: str
 
 
-PATTERNS = (
+PATTERNS: tuple[Pattern, ...] = (
     Pattern(r"where there (?:is|are) none", "without one, if there is none", "the port, or 0 where there is none"),
     Pattern(
         r"(?i)\b(?:nobody|anybody|everybody|somebody|whoever|whom)\b", "no one, anyone, a task that", "nobody waits"
@@ -66,9 +68,28 @@ PATTERNS = (
     Pattern(r"\b(?:has|have) (?:it|them|him|her) (?!been|to\b|not\b)[a-z]+(?<!ed)\b", "makes them", "has them end"),
     Pattern(r"(?:\A|[.:] |\n)\s*What (?!is|are|does|do|did|can|if|to|happens)[a-z`]", "a noun", "What a ps knows."),
     Pattern(r"\b(?:of|by|on) (?:ours|yours|theirs)\b", "our own, their own", "a task of yours"),
-    Pattern(r"(?i)\b(?:doorkeeper|heir|guests?|knocks?)\b", "the standard term (see the glossary)", "a guest joins"),
+    Pattern(
+        r"\b(?:\w*comput\w*|\w*train\w*|workers|replicas|processes) in step\b", "in lockstep", "workers compute in step"
+    ),
     Pattern(r"\. So (?:does|do|did|is|are|was|were|has|have)\b", "subject first", "It ends. So does the ps."),
 )
+
+
+def _rows(page: str, header: str) -> list[list[str]]:
+    """The cells of the rows of a page's table, by the start of its header."""
+    table = (ROOT / page).read_text(encoding="utf-8").partition(f"\n{header}")[2].partition("\n\n")[0]
+    return [[cell.strip() for cell in line.strip("|").replace("`", "").split("|")] for line in table.splitlines()[2:]]
+
+
+TERMS = tuple(term for row in _rows("docs/concepts.md", "| term |") for term in row[0].split(", "))
+"""The terms of the glossary."""
+
+REPLACED = tuple(
+    Pattern(rf"(?i)\b{word}s?\b", term, word)
+    for term, words in _rows("CONTRIBUTING.md", "| write | not |")
+    for word in words.split(", ")
+)
+"""The words that terms of the glossary replace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +108,22 @@ ALLOWED: frozenset[tuple[str, str]] = frozenset()
 """`(file, words)` that stay: names that others gave, and quotations."""
 
 
-def find(text: str) -> Iterator[tuple[int, str, str]]:
+@cache
+def _compiled(expression: str) -> re.Pattern[str]:
+    return re.compile(expression.replace(" ", r"\s+"))
+
+
+def find(text: str, patterns: Sequence[Pattern] = PATTERNS) -> Iterator[tuple[int, str, str]]:
     """`(offset, words, instead)` of each place in a text."""
-    for pattern in PATTERNS:
-        for found in re.finditer(pattern.expression.replace(" ", r"\s+"), text):
+    for pattern in patterns:
+        for found in _compiled(pattern.expression).finditer(text):
             yield found.start(), " ".join(found[0].split()), pattern.instead
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a source file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def texts(path: Path, *, messages_only: bool = False) -> Iterator[tuple[int, str]]:
@@ -100,7 +132,7 @@ def texts(path: Path, *, messages_only: bool = False) -> Iterator[tuple[int, str
     if path.suffix == ".md":
         yield 1, re.sub(r"```.*?```", lambda block: "\n" * block[0].count("\n"), content, flags=re.DOTALL)
         return
-    tree = ast.parse(content)
+    tree = parsed(path)
     docstrings = {
         id(node.body[0].value)
         for node in ast.walk(tree)
@@ -119,6 +151,15 @@ def texts(path: Path, *, messages_only: bool = False) -> Iterator[tuple[int, str
                 yield token.start[0], token.string.lstrip("# ")
 
 
+def names(path: Path) -> Iterator[tuple[int, str]]:
+    """`(line, words)` of the names that a source file defines and uses: `ShardReplica` is "shard replica"."""
+    for node in ast.walk(parsed(path)):
+        for field in ("name", "id", "attr", "arg", "module"):
+            if isinstance(name := getattr(node, field, None), str):
+                parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
+                yield getattr(node, "lineno", 1), " ".join(parts).lower()
+
+
 def files() -> list[Path]:
     """What is read: the source, the programs beside it, and the pages."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "deploy").rglob("*.md")]
@@ -131,8 +172,12 @@ def findings(paths: list[Path]) -> list[Finding]:
     found = []
     for path in paths:
         name = str(path.relative_to(ROOT))
-        for line, text in texts(path, messages_only=path.is_relative_to(COMPAT)):
-            for offset, what, instead in find(text):
+        is_core = path.is_relative_to(SOURCE) and not path.is_relative_to(COMPAT)
+        read = [(*each, PATTERNS) for each in texts(path, messages_only=path.is_relative_to(COMPAT))]
+        if is_core:
+            read += [(*each, REPLACED) for each in (*texts(path), *names(path))]
+        for line, text, patterns in read:
+            for offset, what, instead in find(text, patterns):
                 if (name, what) not in ALLOWED:
                     found.append(Finding(f"{name}:{line + text.count(chr(10), 0, offset)}", what, instead))
     return found

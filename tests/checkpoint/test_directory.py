@@ -357,7 +357,7 @@ def test_an_error_of_a_commit_names_the_cause(home: Home, monkeypatch: pytest.Mo
     partial = home.begin(1)
     whole = manifest(write_parts(partial), 1)
     fail_at(0, monkeypatch, lambda: OSError(28, "No space left on device"), after=False)
-    with pytest.raises(CheckpointError, match=r"Cannot commit .*step-000000000001: No space left.*make room"):
+    with pytest.raises(CheckpointError, match=r"cannot commit .*step-000000000001: No space left.*make room"):
         home.commit(partial, whole)
 
 
@@ -453,7 +453,7 @@ def test_a_commit_that_fails_puts_the_old_one_back(home: Home) -> None:
     whole = manifest(write_parts(partial, 2.0), 1)
     with pytest.MonkeyPatch.context() as patched:
         fail_at(4, patched, lambda: OSError(5, "Input/output error"), after=False)
-        with pytest.raises(CheckpointError, match="Cannot commit"):
+        with pytest.raises(CheckpointError, match="cannot commit"):
             home.commit(partial, whole)
     assert names(home) == sorted([path.name, partial.name])
     assert shift_of(home) == 1.0
@@ -465,15 +465,15 @@ def test_a_read_only_disk(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
 
     home.path.mkdir()
     monkeypatch.setattr(os, "mkdir", mkdir)
-    with pytest.raises(CheckpointError, match=r"Cannot create .*Read-only file system; give this user permission"):
+    with pytest.raises(CheckpointError, match=r"cannot create .*Read-only file system; give this user permission"):
         home.begin(1)
 
 
 def test_a_file_where_the_directory_should_be(home: Home) -> None:
     home.path.write_text("x")
-    with pytest.raises(CheckpointError, match=r"Cannot list .*run: Not a directory"):
+    with pytest.raises(CheckpointError, match=r"cannot list .*run: Not a directory"):
         home.steps()
-    with pytest.raises(CheckpointError, match="Cannot create"):
+    with pytest.raises(CheckpointError, match="cannot create"):
         home.begin(1)
 
 

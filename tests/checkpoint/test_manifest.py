@@ -144,7 +144,7 @@ LIES: list[tuple[Callable[[Document], None], str]] = [
     (put("parts", 0, "file", value="ps-1.safetensors"), "parts have a duplicate file"),
     (put("parts", 0, "file", value=7), r"parts\[0\].file"),
     (put("parts", 0, "nbytes", value=-1), "nbytes is -1"),
-    (put("parts", 0, "nbytes", value=99), "nbytes of ps-0.safetensors is 99, but its pieces are 100 bytes"),
+    (put("parts", 0, "nbytes", value=99), "nbytes of ps-0.safetensors is 99, but its pieces have 100 bytes"),
     (put("parts", 0, "ps", value=-1), "ps is -1"),
     (put("parts", 0, "version", value=-1), "version is -1"),
     # tensors

@@ -306,12 +306,12 @@ except CheckpointError as error:
 
 def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED, tmp_path], capture_output=True, text=True, check=True)
-    assert f"Cannot write {tmp_path / 'part'}: File too large" in done.stdout
+    assert f"cannot write {tmp_path / 'part'}: File too large" in done.stdout
     assert not list(tmp_path.iterdir())
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"Cannot write .*nowhere/part: No such file.*shared file system"):
+    with pytest.raises(CheckpointError, match=r"cannot write .*nowhere/part: No such file.*shared file system"):
         write(tmp_path / "nowhere", x=KERNEL)
 
 

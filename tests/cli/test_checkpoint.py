@@ -314,7 +314,7 @@ def test_verify_notices_a_manifest_of_another_step(home: CheckpointDirectory, ca
     commit(home, 1000).rename(home.path / "step-000000000999")
     code, out, _ = run(capsys, "verify", home.path)
     assert (code, out.count(" ok\n")) == (1, 3)
-    assert "has global step 1000" in out
+    assert "has global step 1,000" in out
     assert out.endswith("the checkpoint is damaged\n")
 
 
@@ -450,17 +450,17 @@ def test_nothing_but_orbax_needs_jax(trained: Path, tmp_path: Path) -> None:
 
 ERRORS: list[tuple[list[str], str]] = [
     # `@` is a training's directory, `#` an empty one
-    (["ls", "#/none"], "There is no directory #/none."),
+    (["ls", "#/none"], "there is no directory #/none."),
     (["ls", "@/step-000000000030"], "is one checkpoint; list @"),
-    (["show", "#"], "There is no checkpoint in #."),
+    (["show", "#"], "there is no checkpoint in #."),
     (["show", "@", "--step", "11"], "no checkpoint of global step 11 in @; it has 10, 20, 30."),
     (["show", "@/step-000000000030", "--step", "30"], "--step is for a directory of several"),
     (["show", "@", "--values", "params/hidden/kernal"], "(but params/hidden/kernel)"),
-    (["verify", "#"], "There is no checkpoint in #."),
+    (["verify", "#"], "there is no checkpoint in #."),
     (["verify", "@", "--all", "--step", "10"], "leave --step out"),
     (["diff", "@", "--steps", "10", "11"], "no checkpoint of global step 11"),
-    (["diff", "@", "#"], "There is no checkpoint in #."),
-    (["export", "@", "--to", "npz", "#/none/out"], "Cannot write out: there is no directory #/none; create it first"),
+    (["diff", "@", "#"], "there is no checkpoint in #."),
+    (["export", "@", "--to", "npz", "#/none/out"], "cannot write out: there is no directory #/none; create it first"),
     (["export", "@", "--to", "npz", "@"], "@ already exists"),
 ]
 

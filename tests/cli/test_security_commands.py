@@ -28,7 +28,7 @@ def test_a_secret(tmp_path: Path) -> None:
     told = said("secret", str(path))
     assert f"TRAINBAND_SECRET_FILE={path}" in told
     assert read_secret(path, "it").decode() not in told
-    with pytest.raises(ClusterError, match="exists already"):
+    with pytest.raises(ClusterError, match="already exists"):
         said("secret", str(path))
 
 

@@ -1,4 +1,4 @@
-"""Workers that compute in step, as real processes: what they train to, and what they say when one of them fails."""
+"""Workers that compute in lockstep, as real processes: what they train to, and what they say when one of them fails."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_a_checkpoint_goes_to_parameter_servers_and_back(
 def test_workers_of_several_devices_train_as_one(
     model: str, programs: Programs, on_one_device: OnOneDevice, tmp_path: Path
 ) -> None:
-    """On a ps, and in step."""
+    """On a ps, and in lockstep."""
     for strategy, ps in (("local", 1), ("mirrored", 0)):
         flags = (f"--strategy={strategy}", f"--model={model}", f"--out={tmp_path / strategy}")
         programs.trainband("run", f"--ps={ps}", "--workers=2", *SCRIPT, *flags, environ=TWO_DEVICES).succeed()
@@ -201,8 +201,8 @@ def test_a_newcomer_says_that_it_begins_its_data(programs: Programs, tmp_path: P
 FAULTS = [
     pytest.param("is killed", 1, r"worker:1 at \S+ is gone: its connection was lost", marks=SLOW),
     ("is killed", 0, r"worker:0 at \S+ is gone: its connection was lost"),
-    pytest.param("stands still", 2, r"worker:2 at \S+ is gone: not heard for \d+ s", marks=SLOW),
-    pytest.param("stands still", 0, r"worker:0 at \S+ is gone: not heard for \d+ s", marks=SLOW),
+    pytest.param("stands still", 2, r"worker:2 at \S+ is gone: no heartbeat for \d+ s", marks=SLOW),
+    pytest.param("stands still", 0, r"worker:0 at \S+ is gone: no heartbeat for \d+ s", marks=SLOW),
 ]
 
 
@@ -477,7 +477,7 @@ def test_all_places_in_the_data_are_saved_when_one_is_to_end(
 
 OTHERS = r"ModelMismatch: worker:\d and worker:\d have different programs: "
 WRONG = [
-    ("other batch", r"DataError: workers that compute in step need batches of one shape, but that of worker:0 is"),
+    ("other batch", r"DataError: workers that compute in lockstep need batches of one shape, but that of worker:0 is"),
     ("other model", OTHERS + r"variable \S+ is float32\[.*\] here and missing there"),
     ("other values", OTHERS + r"variable \S+/bias is float32\[\d+\] here and float32\[\d+\] there"),
     ("other optimizer", OTHERS + "the optimizer's "),
@@ -654,6 +654,6 @@ def test_on_machines_of_their_own(programs: Programs, machines: Machines) -> Non
     machines.unplug(2)
     for worker in workers[:2]:
         assert worker.wait() in (1, LOST_A_PEER), worker.output
-        assert re.search(r"worker:2 at \S+ is gone: not heard for \d+ s", worker.stderr), worker.output
+        assert re.search(r"worker:2 at \S+ is gone: no heartbeat for \d+ s", worker.stderr), worker.output
     assert workers[2].wait() in (1, LOST_A_PEER), workers[2].output  # for it, the others are gone
-    assert re.search(r"worker:0 at \S+ is gone: not heard for \d+ s", workers[2].stderr), workers[2].output
+    assert re.search(r"worker:0 at \S+ is gone: no heartbeat for \d+ s", workers[2].stderr), workers[2].output

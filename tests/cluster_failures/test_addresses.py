@@ -75,8 +75,8 @@ def test_two_tasks_that_claim_one_index(programs: Programs, ports: tuple[str, ..
     first.wait_for("^training$")
     second = programs.task("worker:0", ps=ports[:1], workers=ports[1:3])
     second.fail(
-        rf"^error: worker:0 is already in the job: process {first.pid} on {socket.gethostname()}, heard .* s ago\. "
-        r"Give this process another task index, or end that one first\.$"
+        rf"^error: worker:0 is already in the job: process {first.pid} on {socket.gethostname()}, "
+        r"last heard from .* s ago\. Give this process another task index, or end that one first\.$"
     )
     for task in (first, ps):
         task.interrupt()

@@ -134,7 +134,7 @@ def test_a_worker_that_stands_still_longer_than_its_lease(
     for name in ("worker:0", "worker:1"):
         tasks[name].wait_for("^training$")
     os.kill(tasks["worker:1"].pid, signal.SIGSTOP)
-    tasks["ps:0"].wait_for(r"^trainband: worker:1 is gone: not heard for 1 s$", 40.0)
+    tasks["ps:0"].wait_for(r"^trainband: worker:1 is gone: no heartbeat for 1 s$", 40.0)
     assert "worker:0 is done at global step 1000" in tasks["worker:0"].succeed()
     tasks["ps:0"].succeed(LINGER_S + 40.0)
     os.kill(tasks["worker:1"].pid, signal.SIGCONT)
@@ -148,7 +148,7 @@ def test_a_worker_that_stood_still_comes_back(programs: Programs, ports: tuple[s
     for name in ("worker:0", "worker:1"):
         tasks[name].wait_for("^training$")
     os.kill(tasks["worker:1"].pid, signal.SIGSTOP)
-    tasks["ps:0"].wait_for(r"^trainband: worker:1 is gone: not heard for 1 s$", 40.0)
+    tasks["ps:0"].wait_for(r"^trainband: worker:1 is gone: no heartbeat for 1 s$", 40.0)
     os.kill(tasks["worker:1"].pid, signal.SIGCONT)
     tasks["ps:0"].wait_for(r"^trainband: worker:1 is back$", 40.0)
     for name in ("worker:0", "worker:1"):

@@ -1,4 +1,4 @@
-"""`fit` in real processes: a ps and two workers, and two workers in step without a ps."""
+"""`fit` in real processes: a ps and two workers, and two workers in lockstep without a ps."""
 
 from __future__ import annotations
 

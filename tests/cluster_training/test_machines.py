@@ -49,7 +49,7 @@ def test_a_worker_whose_cable_is_pulled(programs: Programs, machines: Machines) 
     for name in ("worker:0", "worker:1"):
         tasks[name].wait_for("^training$")
     machines.unplug(2)
-    tasks["ps:0"].wait_for(r"^trainband: worker:1 is gone: not heard for 1 s$", 40.0)
+    tasks["ps:0"].wait_for(r"^trainband: worker:1 is gone: no heartbeat for 1 s$", 40.0)
     assert "worker:0 is done at global step 2000" in tasks["worker:0"].succeed()
     tasks["ps:0"].succeed(LINGER_S + 40.0)
     tasks["worker:1"].fail(rf"^error: .*{machines.addresses[0]}", 60.0)

@@ -214,7 +214,7 @@ def test_a_push_of_one_of_two_training_operations_leaves_the_others_state_alone(
     optimizer = JobOptimizer(updates_of(tf.get_default_graph().get_operations(), None))
     params = {"w": np.ones(2, np.float32)}
     state = optimizer.init(params)
-    # Of two workers in step, one has run the second operation: what arrives is the mean.
+    # Of two workers in lockstep, one has run the second operation: what arrives is the mean.
     gradient = {"w": np.full(2, 0.5, np.float32), "Adam/runs/0": np.float32(0.0), "Adam_1/runs/0": np.float32(0.5)}
     change, after = optimizer.update(gradient, state, params)
     np.testing.assert_allclose(change["w"], [-0.1, -0.1], rtol=1e-5)

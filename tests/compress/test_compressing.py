@@ -272,7 +272,7 @@ def test_a_damaged_or_foreign_compressed_model_is_refused(tmp_path: Path, damage
     path = compress(program(), int8=True).save(tmp_path / "small")
     with pytest.raises(YourError, match="already exists"):
         compress(program(), int8=True).save(path)
-    with pytest.raises(ModelError, match="is compressed already"):
+    with pytest.raises(ModelError, match="is already compressed"):
         compress(path, int8=True)
     other = trainband.Predictor(lambda params, batch: batch @ params["w"], init=lambda _: {"w": jnp.ones((3, 3))})
     with pytest.raises(ModelMismatch, match="is of another model"):

@@ -143,9 +143,9 @@ def test_a_strided_array_is_copied_once() -> None:
     ("make", "message"),
     [
         (lambda: Batches(batch_size=1), "at least one array"),
-        (lambda: Batches((np.zeros(3), np.zeros(3)), batch_size=1), "Array 0 is a tuple; give"),  # type: ignore[arg-type]
-        (lambda: Batches(np.float32(1), batch_size=1), "Array 0 is a single value"),  # type: ignore[arg-type]
-        (lambda: Batches(np.array(["a", None]), batch_size=1), "Array 0 holds Python objects"),
+        (lambda: Batches((np.zeros(3), np.zeros(3)), batch_size=1), "array 0 is a tuple; give"),  # type: ignore[arg-type]
+        (lambda: Batches(np.float32(1), batch_size=1), "array 0 is a single value"),  # type: ignore[arg-type]
+        (lambda: Batches(np.array(["a", None]), batch_size=1), "array 0 holds Python objects"),
         (lambda: Batches(np.zeros(3), np.zeros(4), batch_size=1), r"have \[3, 4\] rows"),
         (lambda: Batches(np.zeros(3), batch_size=0), "batch_size must be at least 1, got 0"),
         (lambda: Batches(np.zeros(3), batch_size=1, shard=(2, 2)), r"0 <= index < count, got \(2, 2\)"),
@@ -153,11 +153,11 @@ def test_a_strided_array_is_copied_once() -> None:
         (lambda: Batches(np.zeros(3), batch_size=1, epochs=0), "epochs must be at least 1"),
         (lambda: Batches(np.zeros(3), batch_size=1, seed=-1), "seed must be at least 0"),
         (lambda: Batches(np.zeros(3), batch_size=4), "has 3 of 3 examples, too few.*drop_remainder=False"),
-        (lambda: Batches(np.zeros(9), batch_size=5, shard=(1, 2)), "Worker 1 of 2 has 4 of 9 examples"),
+        (lambda: Batches(np.zeros(9), batch_size=5, shard=(1, 2)), "worker 1 of 2 has 4 of 9 examples"),
         (lambda: Batches(np.zeros(1), batch_size=1, shard=(1, 2)), "use fewer workers or more data"),
         (lambda: Batches(np.zeros(0), batch_size=1, drop_remainder=False), "has 0 of 0 examples"),
-        (lambda: Batches(np.zeros(3), batch_size=1).starting_at(-1), "A batch number must be at least 0"),
-        (lambda: Batches(np.zeros(3), batch_size=1).epoch(-1), "An epoch number must be at least 0"),
+        (lambda: Batches(np.zeros(3), batch_size=1).starting_at(-1), "a batch number must be at least 0"),
+        (lambda: Batches(np.zeros(3), batch_size=1).epoch(-1), "an epoch number must be at least 0"),
     ],
 )
 def test_refuses(make: Callable[[], Any], message: str) -> None:

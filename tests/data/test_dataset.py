@@ -22,9 +22,9 @@ LABELS = np.array([0, 9, 5], np.int32)
         (IMAGES, LABELS.astype(np.int64), r"int32\[n\], got int64\[3\]"),
         (IMAGES, LABELS.reshape(3, 1), r"got int32\[3, 1\]"),
         (IMAGES, LABELS[:2], "3 images, but 2 labels"),
-        (IMAGES[:0], LABELS[:0], "There are no images"),
-        (IMAGES, np.array([0, -1, 0], np.int32), "Label 1 is -1"),
-        (IMAGES, np.array([0, 1, 10], np.int32), "Label 2 is 10"),
+        (IMAGES[:0], LABELS[:0], "there are no images"),
+        (IMAGES, np.array([0, -1, 0], np.int32), "label 1 is -1"),
+        (IMAGES, np.array([0, 1, 10], np.int32), "label 2 is 10"),
     ],
 )
 def test_refuses(images: np.ndarray, labels: np.ndarray, message: str) -> None:

@@ -159,7 +159,7 @@ def test_wrong_arguments(tmp_path: Path, options: dict[str, str], message: str) 
 
 def test_directory_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(DataError, match="Cannot create the directory"):
+    with pytest.raises(DataError, match="cannot create the directory"):
         mnist.download(tmp_path / "file")
 
 

@@ -46,7 +46,7 @@ def test_a_missing_library_is_named_with_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(YourError, match=rf"needs {missing}: pip install 'trainband\[onnx\]'"):
+    with pytest.raises(YourError, match=rf"needs {missing}, which is not installed: pip install 'trainband\[onnx\]'"):
         export_program(program(sorting), tmp_path / "out", "onnx")
     assert list(tmp_path.iterdir()) == []
 

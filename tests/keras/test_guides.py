@@ -156,7 +156,7 @@ def test_scope_is_distribute() -> None:
 
     ours, _ = trained(make, fits(X, Y))
     expect_same(ours, plain)
-    with pytest.raises(ModelError, match=r"is trained by OneDevice already; make a copy of it with keras.models.clone"):
+    with pytest.raises(ModelError, match=r"is already trained by OneDevice; make a copy of it with keras.models.clone"):
         distribute(ours, trainband.OneDevice())
     assert not hasattr(keras.Sequential([layers.Dense(1)]), "_trainband")
 

@@ -71,7 +71,7 @@ def test_what_would_be_refused_is_refused_before_the_first_epoch() -> None:
 
 @pytest.mark.parametrize(("total", "alike", "sizes"), [(14, True, {4}), (14, False, {4, 2}), (16, True, {4})])
 def test_a_smaller_last_batch_of_a_pydataset(total: int, alike: bool, sizes: set[int]) -> None:
-    """Workers in step leave it out, or one of them would compute another program than the others."""
+    """Workers in lockstep leave it out, or one of them would compute another program than the others."""
     import keras
 
     x, y = rows(total)

@@ -192,7 +192,7 @@ def test_what_a_kernel_cannot_confine_is_said_once(
         checker_process.say_once(lacks[0])
         checker_process.say_once(lacks[0])
     assert [record.getMessage() for record in caplog.records] == [
-        f"the process that checks update programs is less confined than it should be: {lacks[0]}."
+        f"the process that checks update programs is less confined than it should be: {lacks[0]}"
     ]
 
 

@@ -37,7 +37,7 @@ class Kept:
 
 def test_a_standby_takes_over_only_when_all_is_read_that_was_sent() -> None:
     lock = threading.RLock()
-    other = SimpleNamespace(leader=("", 0), heard=lambda: None, timeouts=SimpleNamespace(heartbeat_s=0.1, lease_s=0.1))
+    other = SimpleNamespace(primary=("", 0), heard=lambda: None, timeouts=SimpleNamespace(heartbeat_s=0.1, lease_s=0.1))
     state = SimpleNamespace(
         lock=lock,
         changed=threading.Condition(lock),

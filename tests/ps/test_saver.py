@@ -360,7 +360,7 @@ def damage(directory: Path) -> None:
     [
         (damage, "altered bytes", True),
         (lambda path: (path / "manifest.json").write_text("{}"), "is not a checkpoint's manifest", True),
-        (lambda path: path.rename(path.with_name("moved")), "There is no checkpoint at", False),
+        (lambda path: path.rename(path.with_name("moved")), "there is no checkpoint at", False),
     ],
     ids=["a flipped bit", "no manifest", "not there"],
 )

@@ -502,7 +502,7 @@ def test_heartbeats_keep_a_lease_and_silence_ends_it(ps: Ps) -> None:
         ps.heartbeat(0)
         expire(ps)
     assert ps.state.live == ("worker:0",)
-    assert f"worker:1 is gone: not heard for {LEASE_S:g} s" in ps.said
+    assert f"worker:1 is gone: no heartbeat for {LEASE_S:g} s" in ps.said
 
 
 def test_a_lost_worker_is_back_by_its_heartbeat(ps: Ps) -> None:
@@ -699,7 +699,7 @@ def test_run_ends_well_when_who_never_came_does_not_look_in(ps: Ps) -> None:
 def test_run_ends_leases(ps: Ps) -> None:
     ps.ready(steps=0)
     assert run_with_ticks(ps, 1.0) == "the job is complete"
-    assert f"worker:1 is gone: not heard for {LEASE_S:g} s" in ps.said
+    assert f"worker:1 is gone: no heartbeat for {LEASE_S:g} s" in ps.said
 
 
 def test_run_ends_when_the_last_worker_leaves(ps: Ps) -> None:

@@ -130,7 +130,7 @@ def test_before_the_first_values(program: CompiledProgram) -> None:
             use()
     shard.initialise(ones())
     assert bool(shard.initialised)
-    with pytest.raises(RuntimeError, match="values already"):
+    with pytest.raises(RuntimeError, match="already has values"):
         shard.initialise(ones())
 
 

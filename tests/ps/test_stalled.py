@@ -23,7 +23,7 @@ from trainband.runtime import SystemRuntime
 
 
 def sync_plan(stall_s: float = 0.0) -> Plan:
-    """Two workers in step."""
+    """Two workers in lockstep."""
     plan = plan_of(PARAMS, optax.sgd(1.0), rule=Sync())
     return replace(plan, description=structs.replace(plan.description, stall_s=stall_s))
 

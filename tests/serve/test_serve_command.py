@@ -129,7 +129,7 @@ def test_it_says_what_is_open_to_whom(tmp_path: Path, monkeypatch: pytest.Monkey
     def said(*words: str) -> str:
         return CliRunner().invoke(serve, [str(out), *words]).stderr
 
-    assert "warning: anyone who reaches 0.0.0.0 can get predictions" in said("--host", "0.0.0.0")
+    assert "WARNING: anyone who reaches 0.0.0.0 can get predictions" in said("--host", "0.0.0.0")
     assert "warning" not in said("--host", "127.0.0.1")
     assert "warning" not in said("--host", "0.0.0.0", "--token-file", str(token))
     monkeypatch.setenv("TRAINBAND_SERVE_TOKEN_FILE", str(token))

@@ -276,8 +276,8 @@ def _follow(original: Any, self: ShardReplica, records: Any, old: int, body: Any
     process.why = "as recorded"
     result = original(self, records, old, body)
     if notes.role_before is Role.LEARNER and self.failover.role is Role.STANDBY:
-        leader = process.world.replicator_of(self).other.leader[0]
-        by = process.world.name_of(self.failover.term.primary, leader)
+        primary = process.world.replicator_of(self).other.primary[0]
+        by = process.world.name_of(self.failover.term.primary, primary)
         process.note(h.Secured(process.now, self.number, notes.name, by, self.failover.position))
     return result
 
@@ -330,8 +330,8 @@ def _install_of_snapshot(original: Any, replica: ShardReplica, install: Any, bod
     notes, process = _notes(replica), _process()
     assert notes is not None
     result = original(replica, install, body)
-    leader = process.world.replicator_of(replica).other.leader[0]
-    by = process.world.name_of(install.term.primary, leader)
+    primary = process.world.replicator_of(replica).other.primary[0]
+    by = process.world.name_of(install.term.primary, primary)
     notes.asked = dict(process.world.installs[replica.number, install.lineage, install.position])
     process.note(h.Taught(process.now, replica.number, notes.name, by, install.lineage, install.position))
     return result

@@ -1,4 +1,4 @@
-"""Hundreds of jobs of workers that compute in step, among faults; what they promise holds, and can be seen to fail."""
+"""Hundreds of jobs of workers that compute in lockstep, among faults: what they promise holds, and a bug is found."""
 
 from __future__ import annotations
 
@@ -38,7 +38,14 @@ def test_every_promise_holds_under_every_seed() -> None:
         happened = [one for one in history if isinstance(one, Happened) and type(one.what).__name__ == fault]
         assert len(happened) > 5, fault
     ends = [record.why for record in history if isinstance(record, Ended)]
-    for why in ("well", "is gone: not heard", "is gone: its connection", "has failed: OSError", "is stuck", "asks for"):
+    for why in (
+        "well",
+        "is gone: no heartbeat",
+        "is gone: its connection",
+        "has failed: OSError",
+        "is stuck",
+        "asks for",
+    ):
         assert sum(why in one for one in ends) > 5, why
     reasons = [record.reason for record in history if isinstance(record, Trained)]
     for reason in ("all updates are made", "used up", "enough for now"):

@@ -1,4 +1,4 @@
-"""Comparisons before processes compute in step; real processes are in `tests/cluster_allreduce`."""
+"""Comparisons before processes compute in lockstep; real processes are in `tests/cluster_allreduce`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that compute in step: the clusters that are refused before anything is started."""
+"""Workers that compute in lockstep: the clusters that are refused before anything is started."""
 
 from __future__ import annotations
 

@@ -390,6 +390,6 @@ except ValueError as exc:
 def test_without_flax() -> None:
     done = subprocess.run([sys.executable, "-c", NO_FLAX], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.returncode) == (
-        "ModelError Trainer.from_nnx needs Flax: pip install 'trainband[flax]'.\n",
+        "ModelError Trainer.from_nnx needs Flax, which is not installed: pip install 'trainband[flax]'.\n",
         0,
     )

@@ -207,7 +207,7 @@ class CheckpointDirectory:
           CheckpointError: a file system error.
         """
         if not math.isfinite(value):
-            raise ValueError(f"The best {metric} must be a finite number, got {value}.")
+            raise ValueError(f"the best {metric} must be a finite number, got {value}.")
         path = self.path / BEST_FILE
         try:
             write_durably(path, msgspec.json.encode(_Best(step, metric, value)) + b"\n")
@@ -275,7 +275,7 @@ class CheckpointDirectory:
         try:
             shutil.rmtree(trash)
         except OSError as exc:  # on NFS also while a reader has one of its files open
-            self._say(f"could not remove {trash} ({exc.strerror}); the next start of the training tries again.")
+            self._say(f"could not remove {trash} ({exc.strerror}); the next start of the training tries again")
 
     def _time_of(self, path: Path) -> float | None:
         """Creation time of a checkpoint; None if it is damaged. Manifests do not change, so each is read once."""
@@ -302,12 +302,12 @@ class _Best(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Checks what the types cannot."""
         if not 0 <= self.step <= MOST_NUMBER:
-            raise ValueError(f"step {self.step} is out of range")
+            raise ValueError(f"global step {self.step:,} is out of range")
 
 
 def _name(step: int) -> str:
     if step < 0:
-        raise ValueError(f"A global step must not be negative, got {step}.")
+        raise ValueError(f"a global step must not be negative, got {step}.")
     return f"step-{step:012d}"
 
 

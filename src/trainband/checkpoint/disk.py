@@ -23,7 +23,7 @@ def refusal(doing: str, path: Path, cause: OSError, needed: int | None = None) -
       needed: bytes that were to be written, if known.
     """
     reason = cause.strerror or str(cause)
-    text = f"Cannot {doing} {path}: {reason}"
+    text = f"cannot {doing} {path}: {reason}"
     if cause.errno in _FULL:
         free = _free_bytes(path)
         wanted = f"{needed:,} bytes are needed" if needed is not None else "more is needed"

@@ -92,7 +92,7 @@ def export(checkpoint: Checkpoint, out: Path, to: str, *, optimizer: bool = True
 
 def _require_free(checkpoint: Checkpoint, out: Path, to: str, force: bool) -> None:
     if not out.name or not out.parent.is_dir():
-        raise YourError(f"Cannot write {out.name or out}: there is no directory {out.parent}; create it first.")
+        raise YourError(f"cannot write {out.name or out}: there is no directory {out.parent}; create it first.")
     if checkpoint.path.resolve() in (out.resolve(), *out.resolve().parents):
         raise YourError(f"{out} would be inside the checkpoint {checkpoint.path}; write it elsewhere.")
     if not out.exists() and not out.is_symlink():
@@ -209,7 +209,7 @@ def nested(tensors: Mapping[str, Any]) -> dict[str, Any]:
             node = node.setdefault(folder, {}) if isinstance(node, dict) else None
         if not isinstance(node, dict) or leaf in node:
             raise CheckpointError(
-                f"The name {name} overlaps another tensor's, which a tree of dicts cannot hold; "
+                f"the name {name} overlaps another tensor's, which a tree of dicts cannot hold; "
                 "export to safetensors or npz."
             )
         node[leaf] = values

@@ -171,7 +171,7 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"pieces of {self.file} have a duplicate name")
         held = sum(stored.piece.nbytes for stored in self.pieces)
         if held > self.nbytes:
-            raise ValueError(f"nbytes of {self.file} is {self.nbytes}, but its pieces are {held} bytes")
+            raise ValueError(f"nbytes of {self.file} is {self.nbytes:,}, but its pieces have {held:,} bytes")
 
 
 class WorkerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -297,7 +297,7 @@ def encode(manifest: Manifest) -> bytes:
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
     if len(data) > MOST_MANIFEST_BYTES:
         raise CheckpointError(
-            f"The manifest would have {len(data):,} bytes, but {MOST_MANIFEST_BYTES:,} is the limit; join variables or "
+            f"the manifest would have {len(data):,} bytes, but {MOST_MANIFEST_BYTES:,} is the limit; join variables or "
             "use fewer ps."
         )
     return data

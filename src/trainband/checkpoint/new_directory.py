@@ -26,7 +26,7 @@ def new_directory(out: Path, *, mark: str, what: str, force: bool) -> Iterator[P
       YourError: `out` cannot be created, already exists, or is something else.
     """
     if not out.name or not out.parent.is_dir():
-        raise YourError(f"Cannot write {out.name or out}: there is no directory {out.parent}; create it first.")
+        raise YourError(f"cannot write {out.name or out}: there is no directory {out.parent}; create it first.")
     if out.exists() or out.is_symlink():
         if not force:
             raise YourError(f"{out} already exists; write to another path, or replace it with --force.")

@@ -76,7 +76,7 @@ class Checkpoint:
             manifest = read_manifest(manifest_path, follow=follow)
         except OSError as exc:
             if exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP) and not path.exists():
-                raise CheckpointError(f"There is no checkpoint at {path}.") from exc
+                raise CheckpointError(f"there is no checkpoint at {path}.") from exc
             if exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO):
                 raise DamagedCheckpoint(
                     f"{manifest_path} cannot be read: {exc.strerror}. Without it, {path} is not a checkpoint."
@@ -85,7 +85,7 @@ class Checkpoint:
         name = _STEP.fullmatch(path.name)
         if name and int(name[1]) != manifest.global_step:
             raise DamagedCheckpoint(
-                f"{manifest_path} has global step {manifest.global_step}, unlike the name of its directory. "
+                f"{manifest_path} has global step {manifest.global_step:,}, unlike the name of its directory. "
                 "Use another checkpoint."
             )
         for part in manifest.files:
@@ -289,11 +289,11 @@ class PartReader:
         """
         piece = stored.piece
         if not piece.start <= start <= stop <= piece.stop:
-            raise ValueError(f"Rows {start}:{stop} of {piece.tensor} are not in its piece {piece.start}:{piece.stop}.")
+            raise ValueError(f"rows {start}:{stop} of {piece.tensor} are not in its piece {piece.start}:{piece.stop}.")
         into = out.reshape(-1).view(np.uint8)
         before, after = (start - piece.start) * piece.row_nbytes, (piece.stop - stop) * piece.row_nbytes
         if into.nbytes != piece.nbytes - before - after or not out.flags.c_contiguous:
-            raise ValueError(f"Rows {start}:{stop} of {piece} need a contiguous array of exactly their size.")
+            raise ValueError(f"rows {start}:{stop} of {piece} need a contiguous array of exactly their size.")
         offset = self.offsets[stored.name]
         if not check:
             self._stream(offset + before, into.nbytes, into, None, stored)
@@ -431,7 +431,7 @@ def room_for(piece: Piece, rows: int) -> NDArray[Any]:
         return aligned_empty(shape, DTYPES[piece.dtype])
     except (MemoryError, ValueError, OverflowError) as exc:
         raise CheckpointError(
-            f"There is not enough memory for {rows:,} rows of {piece}, {rows * piece.row_nbytes:,} bytes."
+            f"there is not enough memory for {rows:,} rows of {piece}, {rows * piece.row_nbytes:,} bytes."
         ) from exc
 
 

@@ -44,7 +44,7 @@ def write_part(
     """
     values = {piece.key: _little_endian(piece, array) for piece, array in pieces}
     if len(values) < len(pieces):
-        raise ValueError(f"One piece is given twice for {file}: {[piece.key for piece, _ in pieces]}.")
+        raise ValueError(f"one piece is given twice for {file}: {[piece.key for piece, _ in pieces]}.")
     Part(file, sum(array.nbytes for array in values.values()), ps, version, ())  # rejects a bad name before it is used
     path = directory / file
     specs = {

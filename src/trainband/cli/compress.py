@@ -111,12 +111,10 @@ def compress(
     from trainband.export.source import program_of
 
     if is_compressed(source):
-        raise YourError(f"{source} is compressed already; compress the checkpoint that it was made from.")
+        raise YourError(f"{source} is already compressed; compress the checkpoint that it was made from.")
     tracing = taken(TracingOptions, given)
     if model is None and (calibrate or evaluate or any((tracing.example, tracing.inputs, tracing.batch))):
-        raise YourError(
-            "To calibrate, evaluate or trace, the command needs the function: give --model program.py:predict."
-        )
+        raise YourError("calibrating, evaluating and tracing need the function; give --model program.py:predict.")
     typical, labelled = example_from(calibrate), example_from(evaluate)
     program: InferenceProgram | None = None
     if model is not None:

@@ -161,7 +161,9 @@ class OutputOptions:
         from trainband.cli.page_process import can_show_page
 
         if self.page and not can_show_page():
-            raise YourError("--dashboard needs Starlette and uvicorn: pip install 'trainband[dashboard]'.")
+            raise YourError(
+                "--dashboard needs Starlette and uvicorn, which are not installed: pip install 'trainband[dashboard]'."
+            )
         return can_show_page()
 
 

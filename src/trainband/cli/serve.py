@@ -206,8 +206,8 @@ class _Reach:
         access = Access.at(self.host, token=token, hosts=self.allowed_hosts)
         if not (token or access.loopback):
             say_on_stderr(
-                f"warning: anyone who reaches {self.host} can get predictions, metrics and the model's description; "
-                "give --token-file FILE to require a token."
+                f"WARNING: anyone who reaches {self.host} can get predictions, metrics and the model's description; "
+                "give --token-file FILE to require a token"
             )
         return access
 

@@ -45,7 +45,9 @@ def _x509() -> Any:
     try:
         from cryptography import x509
     except ImportError:
-        raise YourError("making certificates needs the package cryptography: pip install 'trainband[tls]'.") from None
+        raise YourError(
+            "making certificates needs cryptography, which is not installed: pip install 'trainband[tls]'."
+        ) from None
     return x509
 
 

@@ -55,7 +55,7 @@ def write_secret(path: Path, text: str) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise ClusterError(f"{path} exists already; a secret never overwrites a file.") from None
+        raise ClusterError(f"{path} already exists, and a secret never overwrites a file; give another path.") from None
     except OSError as exc:
         raise ClusterError(f"cannot write the secret to {path}: {exc.strerror}.") from None
     with os.fdopen(descriptor, "w", encoding="ascii") as file:

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             elif value in ("1", "2"):
                 options.version = int(value)
             else:
-                return _complain(f"--tensorflow takes 1 or 2, and not {value!r}.")
+                return _complain(f"--tensorflow takes 1 or 2, got {value!r}.")
     if not given or (action is _write and not options.target):
         print(USAGE)
         return 2

@@ -59,7 +59,7 @@ def face_of(number: int) -> Face:
         return Face(1, "trainband.compat.tf1", spaces_of, child, locate, look_up, everything, find, namespace)
     if number == 2:
         return _second()
-    raise ValueError(f"there are front ends for TensorFlow 1 and 2, and not for {number}")
+    raise ValueError(f"there are front ends for TensorFlow 1 and 2, not for {number}")
 
 
 def _second() -> Face:

@@ -127,7 +127,7 @@ def _opened(
         tensors = {name: np.asarray(leaf) for name, leaf in source.weights.items()}
         return source, tensors, source.source, source.global_step
     if not isinstance(source, Checkpoint) and is_compressed(source):
-        raise ModelError(f"{source} is compressed already; compress its original checkpoint.")
+        raise ModelError(f"{source} is already compressed; compress its original checkpoint.")
     if needs_program:
         raise ModelError(
             "to calibrate or to evaluate, compress needs a program, not just a checkpoint: give "

@@ -77,7 +77,7 @@ class Batches:
         if share < least:
             advice = "make batch_size smaller" + (", or pass drop_remainder=False" if share and drop_remainder else "")
             raise DataError(
-                f"Worker {index} of {count} has {share} of {length} examples, too few for one batch of "
+                f"worker {index} of {count} has {share} of {length} examples, too few for one batch of "
                 f"{batch_size}; {advice if share else 'use fewer workers or more data'}."
             )
         # np.take would copy an array that is not contiguous for every batch.
@@ -110,7 +110,7 @@ class Batches:
           DataError: batch is negative.
         """
         if batch < 0:
-            raise DataError(f"A batch number must be at least 0, got {batch}.")
+            raise DataError(f"a batch number must be at least 0, got {batch}.")
         first, within = divmod(batch, len(self))
         return BatchIterator(self, first, within * self._batch_size * self._count)
 
@@ -121,7 +121,7 @@ class Batches:
           DataError: number is negative.
         """
         if number < 0:
-            raise DataError(f"An epoch number must be at least 0, got {number}.")
+            raise DataError(f"an epoch number must be at least 0, got {number}.")
         return self._gather(self._order(number))
 
     def blocks(self, epoch: int, examples: int) -> Iterator[tuple[Block, ...]] | None:
@@ -267,16 +267,16 @@ def common_length(arrays: Sequence[Array]) -> int:
     for position, array in enumerate(arrays):
         if not hasattr(array, "ndim"):
             raise DataError(
-                f"Array {position} is a {type(array).__name__}; give each array as an argument of its own, such as "
+                f"array {position} is a {type(array).__name__}; give each array as an argument of its own, such as "
                 "Batches(images, labels, batch_size=100)."
             )
         if array.ndim == 0:
-            raise DataError(f"Array {position} is a single value; it needs a dimension of examples.")
+            raise DataError(f"array {position} is a single value; it needs a dimension of examples.")
         if array.dtype.hasobject:
-            raise DataError(f"Array {position} holds Python objects ({array.dtype}); give numbers.")
+            raise DataError(f"array {position} holds Python objects ({array.dtype}); give numbers.")
     lengths = [len(array) for array in arrays]
     if len(set(lengths)) > 1:
-        raise DataError(f"The arrays have {lengths} rows; all must have the same number.")
+        raise DataError(f"the arrays have {lengths} rows; all must have the same number.")
     return lengths[0]
 
 

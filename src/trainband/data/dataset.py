@@ -32,16 +32,16 @@ class Split:
         """Check what the types cannot express, then make the arrays read-only."""
         images, labels = self.images, self.labels
         if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != IMAGE_SHAPE:
-            raise DataError(f"Images must be uint8[n, 28, 28], got {images.dtype}{list(images.shape)}.")
+            raise DataError(f"images must be uint8[n, 28, 28], got {images.dtype}{list(images.shape)}.")
         if labels.dtype != np.int32 or labels.ndim != 1:
-            raise DataError(f"Labels must be int32[n], got {labels.dtype}{list(labels.shape)}.")
+            raise DataError(f"labels must be int32[n], got {labels.dtype}{list(labels.shape)}.")
         if len(images) != len(labels):
             raise DataError(f"{len(images)} images, but {len(labels)} labels; every image needs one label.")
         if len(images) == 0:
-            raise DataError("There are no images.")
+            raise DataError("there are no images.")
         wrong = np.flatnonzero((labels < 0) | (labels >= CLASSES))
         if wrong.size:
-            raise DataError(f"Label {wrong[0]} is {labels[wrong[0]]}; labels are 0..{CLASSES - 1}.")
+            raise DataError(f"label {wrong[0]} is {labels[wrong[0]]}; labels are 0..{CLASSES - 1}.")
         for name, array in (("images", images), ("labels", labels)):
             shared = array.view()
             shared.flags.writeable = False

@@ -42,7 +42,7 @@ def read(path: Path, ndim: int) -> NDArray[np.uint8]:
     try:
         data = read_regular(path, MOST_BYTES)
     except (OSError, ValueError) as exc:
-        raise DataError(f"Cannot read {path}: {getattr(exc, 'strerror', None) or exc}.") from exc
+        raise DataError(f"cannot read {path}: {getattr(exc, 'strerror', None) or exc}.") from exc
     return parse(data, ndim, name=str(path))
 
 
@@ -58,10 +58,10 @@ def parse(data: bytes, ndim: int, *, name: str) -> NDArray[np.uint8]:
             f"dimension(s) starts with {magic.hex(' ')}; is it the right file?"
         )
     if len(data) < header:
-        raise DataError(f"{name} ends inside its header, after {len(data)} of {header} bytes; fetch it again.")
+        raise DataError(f"{name} ends inside its header, after {len(data):,} of {header:,} bytes; fetch it again.")
     shape = struct.unpack(f">{ndim}I", data[4:header])
     if math.prod(filter(None, shape)) > MOST_BYTES:  # which NumPy refuses, even if another size is 0
-        raise DataError(f"{name} has the shape {list(shape)}, which is more than {MOST_BYTES} bytes; fetch it again.")
+        raise DataError(f"{name} has the shape {list(shape)}, which is more than {MOST_BYTES:,} bytes; fetch it again.")
     wanted = header + math.prod(shape)
     if len(data) != wanted:
         state = "is cut off" if len(data) < wanted else "is too long"

@@ -86,7 +86,7 @@ def download(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        raise DataError(f"Cannot create the directory {folder}: {exc.strerror or exc}.") from exc
+        raise DataError(f"cannot create the directory {folder}: {exc.strerror or exc}.") from exc
     for name in SHA256:
         target = folder / name
         if not _is_intact(target, digests[name]):
@@ -169,7 +169,9 @@ def _fetch(url: str, folder: Path, timeout_s: float) -> bytes:
     if len(data) > _LARGEST_FILE_BYTES:
         raise DataError(f"{url} is over {_LARGEST_FILE_BYTES >> 20} MiB, more than any MNIST file; check base_url.")
     if length is not None and len(data) != int(length):
-        raise Unreachable(f"{url}: the connection broke after {len(data)} of {length} bytes; try again. {by_hand}")
+        raise Unreachable(
+            f"{url}: the connection broke after {len(data):,} of {int(length):,} bytes; try again. {by_hand}"
+        )
     return data
 
 
@@ -193,4 +195,4 @@ def _write_at_once(target: Path, data: bytes) -> None:
     try:
         write_regular(target, data)
     except OSError as exc:
-        raise DataError(f"Cannot write {target}: {exc.strerror or exc}.") from exc
+        raise DataError(f"cannot write {target}: {exc.strerror or exc}.") from exc

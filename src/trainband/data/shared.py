@@ -38,7 +38,7 @@ def shared(
     a lost worker's pieces go to the others: then some examples may be trained on twice, see `SharedBatches.report`.
     Call it in the same way on every worker.
 
-    Use it for workers that run at their own speeds, and for a single process. Workers that compute in step
+    Use it for workers that run at their own speeds, and for a single process. Workers that compute in lockstep
     (`MultiWorkerMirrored`) refuse it: they need as many batches each, from `Batches(..., shard=(index, count))`.
 
     Args:

@@ -70,8 +70,8 @@ class Steps(Protocol):
         ...
 
     def settle(self) -> None:
-        """Waits for pending steps so that `global_step` counts completed updates only. If all tasks compute in step,
-        it is then the same on all of them.
+        """Waits for pending steps so that `global_step` counts completed updates only. If all tasks compute in
+        lockstep, it is then the same on all of them.
         """
         ...
 

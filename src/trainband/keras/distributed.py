@@ -316,7 +316,7 @@ def distribute(model: Any, strategy: Strategy, **settings: Any) -> Any:
     before = getattr(model, MARK, None)
     if before is not None:
         raise ModelError(
-            f"distribute: {model.name} is trained by {type(before.strategy).__name__} already; make a copy of it with "
+            f"distribute: {model.name} is already trained by {type(before.strategy).__name__}; make a copy of it with "
             "keras.models.clone_model."
         )
     Distributed(model, strategy, **settings).attach()

@@ -30,11 +30,15 @@ def checked_keras() -> ModuleType:
         import keras
     except ModuleNotFoundError as exc:
         if exc.name == "keras":
-            raise ModelError("Keras is not installed here: pip install 'trainband[keras]'.") from exc
+            raise ModelError(
+                "training a Keras model needs Keras, which is not installed: pip install 'trainband[keras]'."
+            ) from exc
         raise ModelError(f"Keras's backend needs {exc.name}, which is not installed; {SWITCH}.") from exc
     version = str(keras.__version__)
     if int(version.split(".")[0]) < 3:
-        raise ModelError(f"trainband trains models of Keras 3, but this is Keras {version}: pip install 'keras>=3.10'.")
+        raise ModelError(
+            f"trainband trains models of Keras 3, but Keras {version} is installed: pip install 'keras>=3.10'."
+        )
     if keras.backend.backend() != "jax":
         raise ModelError(f"Keras computes with {keras.backend.backend()} here, but trainband needs JAX; {SWITCH}.")
     found: ModuleType = keras

@@ -127,7 +127,7 @@ class DirectorySource:
         with self._reading:
             newest = CheckpointDirectory(self._path, lambda _: None).newest()
             if newest is None:
-                raise CheckpointError(f"There is no checkpoint in {self._path} yet.")
+                raise CheckpointError(f"there is no checkpoint in {self._path} yet.")
             return summarise(newest, name)
 
     def end(self) -> None:

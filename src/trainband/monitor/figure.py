@@ -24,7 +24,7 @@ def new_figure() -> tuple[Figure, Axes]:
         import_module("matplotlib")
         from matplotlib.figure import Figure  # 0.5 s, paid only if a picture is drawn
     except ImportError:
-        raise YourError("a picture needs matplotlib: pip install 'trainband[plot]'.") from None
+        raise YourError("a picture needs matplotlib, which is not installed: pip install 'trainband[plot]'.") from None
 
     class NotebookFigure(Figure):
         """A figure that IPython shows, with or without `%matplotlib inline`."""

@@ -47,7 +47,7 @@ class LiveValues:
         snapshot = self._snapshot()
         variable = next((one for one in snapshot.variables if one.name == name), None)
         if variable is None:
-            raise YourError(f"The job has no variable {name!r}.")
+            raise YourError(f"the job has no variable {name!r}.")
         if variable.nbytes > MOST_BYTES:
             raise YourError(
                 f"{name} has {size(variable.nbytes)}, but at most {size(MOST_BYTES)} are read from a running job. "

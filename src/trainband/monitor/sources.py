@@ -82,7 +82,7 @@ class Sources:
             return directory.summary(name)
         if self._live is not None:
             return self._live.summary(name)
-        raise YourError("No ps or directory of the job is known to read values from.")
+        raise YourError("no ps or directory of the job is known to read values from.")
 
     @property
     def metrics(self) -> Callable[[], str] | None:

@@ -67,8 +67,8 @@ def record(
             break
     if not recordings:
         raise DeadlineExceeded(
-            f"none of {', '.join(order.workers[:8])}{' …' if len(order.workers) > 8 else ''} has sent its steps; each "
-            f"does so within a heartbeat after them, or {LONGEST_S:g} s. Check whether the workers train."
+            f"none of {', '.join(order.workers[:8])}{', ...' if len(order.workers) > 8 else ''} has sent its steps; "
+            f"each does so within a heartbeat after them, or {LONGEST_S:g} s. Check whether the workers train."
         )
     return recordings
 

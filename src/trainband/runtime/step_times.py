@@ -11,8 +11,8 @@ PARTS = ("data", "compute", "send", "network", "ps")
 """The parts of a step, in order:
 
 - `data`: waiting for the next batch;
-- `compute`: the gradient, with its copy to the host; for a single worker or workers in step, the whole step with its
-  all-reduce;
+- `compute`: the gradient, with its copy to the host; for a single worker or workers in lockstep, the whole step with
+  its all-reduce;
 - `send`: handing the gradient to the transport;
 - `network`: the wait for the answer, less the next part;
 - `ps`: while a ps held the push: until others had pushed, too, if the update rule waits for them, and for the update.

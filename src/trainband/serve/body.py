@@ -104,7 +104,7 @@ async def received(receive: Receive, said: int | None, limit: int) -> bytes:
         while message.get("more_body"):
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise Refusal(400, f"the body ends after {len(parts)} bytes.")
+                raise Refusal(400, f"the body ends after {len(parts):,} bytes.")
             parts += message.get("body", b"")
             if len(parts) > limit:
                 break
@@ -112,7 +112,7 @@ async def received(receive: Receive, said: int | None, limit: int) -> bytes:
     if len(body) > limit:
         raise too_large(limit)
     if said is not None and said != len(body):
-        raise Refusal(400, f"Content-Length is {said}, but the body has {len(body)} bytes.")
+        raise Refusal(400, f"Content-Length is {said}, but the body has {len(body):,} bytes.")
     return body
 
 

@@ -1,4 +1,4 @@
-"""Agreement: processes that compute in step must run one program, from the same params, on batches of one shape."""
+"""Agreement: processes that compute in lockstep must run one program, from the same params, on batches of one shape."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def first_batches(group: Group, own: OwnPart, batch: PyTree, key: str, unless: s
             )
         if other[:2] != forms[0][:2]:
             raise DataError(
-                f"workers that compute in step need batches of one shape, but that of {group.name(0)} is "
+                f"workers that compute in lockstep need batches of one shape, but that of {group.name(0)} is "
                 f"{forms[0][1]} and that of {group.name(index)} is {other[1]}. The shape of a batch that is already "
                 "on the devices counts the examples of all workers."
             )

@@ -241,7 +241,7 @@ class BatchSharding:
         if rows != self._rows:
             raise DataError(
                 f"{self._task}: a batch has {rows} examples, but the first one had {self._rows}: workers that compute "
-                "in step need batches of one size. Drop the last, shorter batch of an epoch, or pad it."
+                "in lockstep need batches of one size. Drop the last, shorter batch of an epoch, or pad it."
             )
 
     def _place_all(self, leaves: list[Any]) -> list[jax.Array]:

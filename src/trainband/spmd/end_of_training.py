@@ -1,4 +1,4 @@
-"""EndOfTraining: why processes that compute in step end a training, as they tell one another."""
+"""EndOfTraining: why processes that compute in lockstep end a training, as they tell one another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FailureDetector: which processes that compute in step are alive, and whether they do the same."""
+"""FailureDetector: which processes that compute in lockstep are alive, and whether they do the same."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ LEAVE_S = LINGER_S + 2.0
 """To tell the others, and for JAX to shut down."""
 
 IN_ORDER = (
-    "workers that compute in step must make the same calls in the same order, including fit and restore and, if each "
-    "holds a part of the variables, params, evaluate, predict and save"
+    "workers that compute in lockstep must make the same calls in the same order, including fit and restore and, if "
+    "each holds a part of the variables, params, evaluate, predict and save"
 )
 
 
@@ -193,7 +193,7 @@ class FailureDetector:
                 if waits_long and (wait is None or self._owes(index, wait)):
                     self._lose(index, f"has left the job, while {self._meanwhile()}")
             elif silent >= self._timeout_s or (alarmed and silent >= ALARMED_S):
-                self._lose(index, f"is gone: not heard for {silent:.0f} s")
+                self._lose(index, f"is gone: no heartbeat for {silent:.0f} s")
         self._look_at_the_slow(now)
         self._look_at_the_crossed()
 
@@ -274,7 +274,7 @@ class FailureDetector:
         if not self._is_chief and silent >= ALARMED_S and self._activity.waits_since is not None:
             self._activity.say_now_and_then(self._tasks[0])
         if not self._is_chief and self._failure is None and (self._connection.lost or silent >= self._timeout_s):
-            how = "its connection was lost" if self._connection.lost else f"not heard for {silent:.0f} s"
+            how = "its connection was lost" if self._connection.lost else f"no heartbeat for {silent:.0f} s"
             self._fail(self._lost(0, f"is gone: {how}"))
 
     def accuse(self, index: int, why: str, kind: type[PeerError] | type[ClusterError] = PeerError) -> None:
@@ -287,7 +287,7 @@ class FailureDetector:
 
     def _lost(self, index: int, how: str) -> str:
         return (
-            f"{self._tasks[index]} at {self._addresses[index]} {how}. Workers that compute in step cannot continue "
+            f"{self._tasks[index]} at {self._addresses[index]} {how}. Workers that compute in lockstep cannot continue "
             "without it: start the job again, and it resumes from its newest checkpoint"
         )
 

@@ -1,4 +1,4 @@
-"""MeshPeers: a process's dealings, other than training, with those that compute in step with it."""
+"""MeshPeers: a process's dealings, other than training, with those that compute in lockstep with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ProcessGroup: the processes that compute in step, and their messages to one another; or one process alone."""
+"""ProcessGroup: the processes that compute in lockstep, and their messages to one another; or one process alone."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class ProcessGroup:
                 counts[device.process_index] += 1
         if len(set(counts)) > 1:
             seen = ", ".join(f"{task} {count}" for task, count in zip(self._tasks, counts, strict=True))
-            _give_up(f"the workers must have the same number of devices to compute in step, but they have: {seen}")
+            _give_up(f"the workers must have the same number of devices to compute in lockstep, but they have: {seen}")
 
     def begin_engine(self) -> None:
         """Separates the messages of the next engine from those of the previous ones."""
@@ -304,8 +304,8 @@ class ProcessGroup:
         self._detector.check()
         if self._left_because is not None:
             raise ClusterError(
-                f"{self.task} has left the job{self._left_because}. A worker that computes in step takes part in only "
-                "one job per process: start the script again, or do everything in it with one Trainer."
+                f"{self.task} has left the job{self._left_because}. A worker that computes in lockstep takes part in "
+                "only one job per process: start the script again, or do everything in it with one Trainer."
             )
 
     def busy(self, what: str) -> AbstractContextManager[None]:

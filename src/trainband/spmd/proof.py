@@ -120,7 +120,7 @@ class Proof:
         try:
             identity = self._valid(channel.certificate)
             if Role.WORKER not in identity.roles:
-                raise AuthenticationError(f"the certificate of {identity.name} is not a worker's")
+                raise AuthenticationError(f"the certificate of {identity.name} is not a worker's.")
         except AuthenticationError as exc:
             channel.write(str(exc))
             raise
@@ -142,7 +142,7 @@ class Proof:
                 "ca.pem, that none has expired (`trainband certs list`), and that both have TRAINBAND_TLS."
             ) from None
         if verdict != _TAKEN_IN:
-            raise AuthenticationError(f"{where} refuses this task: {printable(verdict, _MOST_VERDICT)}.")
+            raise AuthenticationError(f"{where} refuses this task: {printable(verdict, _MOST_VERDICT)}")
 
     def _valid(self, certificate: str) -> Identity:
         """Returns the owner of a certificate that the authority has issued."""
@@ -152,7 +152,7 @@ class Proof:
         except ClusterError as exc:
             raise AuthenticationError(str(exc)) from None
         if certified.serial in self._revoked:
-            raise AuthenticationError(f"the certificate of {certified.identity.name} was revoked")
+            raise AuthenticationError(f"the certificate of {certified.identity.name} was revoked.")
         return certified.identity
 
     def _channel(self, line: _Line, *, is_listener: bool) -> _Channel:
@@ -176,7 +176,7 @@ class Proof:
         answer = line.receive(_NONCE_BYTES + _MAC_BYTES)
         theirs, proof = answer[:_NONCE_BYTES], answer[_NONCE_BYTES:]
         if not hmac.compare_digest(proof, self._mac(b"caller", purpose, nonce, theirs)):
-            raise AuthenticationError("it does not know the secret")
+            raise AuthenticationError("it does not know the secret.")
         line.send(self._mac(b"listener", purpose, nonce, theirs))
 
     def _give_secret(self, line: _Line, purpose: str, where: str) -> None:

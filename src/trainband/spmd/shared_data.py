@@ -28,13 +28,13 @@ class SharedData:
         """Leases the next piece of a source.
 
         Raises:
-          DataError: several processes compute in step, so they need their own batches.
+          DataError: several processes compute in lockstep, so they need their own batches.
         """
         if self._group.count > 1:
             raise DataError(
                 f"{self._group.task}: trainband.data.shared deals pieces out to workers that run at their own speeds. "
-                "Workers that compute in step, as under MultiWorkerMirrored, need equally many batches: give each its "
-                "part, trainband.data.Batches(*arrays, batch_size=..., shard=(cluster.training_index, "
+                "Workers that compute in lockstep, as under MultiWorkerMirrored, need equally many batches: give each "
+                "its part, trainband.data.Batches(*arrays, batch_size=..., shard=(cluster.training_index, "
                 f"{self._group.count})), with cluster = trainband.cluster.resolve()."
             )
         with self._lock:

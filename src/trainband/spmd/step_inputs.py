@@ -63,7 +63,7 @@ class StepInputs:
         if self._in_step and self.stacks and several.stack is None:
             raise DataError(
                 f"{self._task}: the batches were NumPy arrays at first, but no longer are: workers that compute in "
-                "step need one kind."
+                "lockstep need one kind of array."
             )
         if self.stacks and several.stack is not None and self._accumulate == 1:
             stack = self.sharding.stacked(several.stack)
@@ -84,8 +84,8 @@ class StepInputs:
             )
         if self._in_step and len(batch.batches) < self._per_call and not batch.last:
             raise DataError(
-                f"{self._task}: a batch differs in shape from the one before, but workers that compute in step need "
-                "batches of one size. Drop the last, shorter batch of an epoch, or pad it."
+                f"{self._task}: a batch differs in shape from the one before, but workers that compute in lockstep "
+                "need batches of one size. Drop the last, shorter batch of an epoch, or pad it."
             )
         return batch
 

@@ -120,7 +120,7 @@ class MeshSteps(Steps):
         return self._calls.train(batch) if self._first is None else self._step_with_all(batch, self._first)
 
     def _step_with_all(self, batch: PyTree, first: FirstStep) -> StepReport:
-        """Trains in step with the other processes."""
+        """Trains in lockstep with the other processes."""
         pipeline = self._pipeline
         self._group.check()
         if isinstance(batch, Dealt):

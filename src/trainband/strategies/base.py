@@ -56,7 +56,7 @@ class Strategy(Protocol):
 
     @property
     def gradients_per_update(self) -> int:
-        """Workers' gradients in one update: all of them if they compute in step; one if each counts by itself."""
+        """Workers' gradients in one update: all of them if they compute in lockstep; one if each counts by itself."""
         ...
 
     def global_batch(self, batch: PyTree) -> PyTree:

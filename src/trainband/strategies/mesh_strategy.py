@@ -64,7 +64,7 @@ class MeshStrategy(Scoped):
 
     @property
     def group(self) -> ProcessGroup | None:
-        """Returns the processes that compute in step; `None` if there is only one."""
+        """Returns the processes that compute in lockstep; `None` if there is only one."""
         return self._group
 
     @property

@@ -122,7 +122,7 @@ def _told(devices: list[jax.Device], say: Say) -> list[jax.Device]:
             "WARNING: the devices are of different kinds: "
             + ", ".join(f"{name} is a {device.device_kind}" for device, name in kinds)
             + ". Each gets an equal part of every batch, so all wait for the slowest; one worker for each kind under "
-            "ParameterServer(update=Sync(balance='speed')) would divide the examples by speed"
+            "ParameterServer(update=Sync(balance='speed')) would divide the examples by speed."
         )
     if len(devices) > 1 or devices[0].platform != "cpu":
         say(f"this process computes on {shown_devices(devices)}")

@@ -78,8 +78,8 @@ class MultiWorkerMirrored(MeshStrategy):
         self._tasks = cluster.spec.workers
         if cluster.elastic:
             raise ClusterError(
-                f"{name}: workers that compute in step are fixed when the job starts; {cluster.task} cannot join them. "
-                "Use ParameterServer for elastic workers."
+                f"{name}: workers that compute in lockstep are fixed when the job starts; {cluster.task} cannot join "
+                "them. Use ParameterServer for elastic workers."
             )
         if cluster.spec.ps:
             raise ClusterError(

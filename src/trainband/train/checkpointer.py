@@ -318,7 +318,7 @@ class Checkpointer:
         self._on_commit(status)
         if parts.missing:
             self._say(
-                f"the checkpoint of global step {manifest.global_step} has only older data positions of "
+                f"the checkpoint of global step {manifest.global_step:,} has only older data positions of "
                 f"{', '.join(parts.missing)}, which did not answer in time"
             )
         if training.best is not None:

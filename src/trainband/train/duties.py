@@ -237,7 +237,7 @@ class Duties:
         try:
             note_history(page, directory)
         except OSError as exc:
-            self._job.say(f"WARNING: could not tell the launcher of {directory} for its page ({exc}).")
+            self._job.say(f"WARNING: could not tell the launcher of {directory} for its page ({exc})")
 
     def _end_history(self, reason: str | None) -> None:
         recorder, self._recorder = self._recorder, None

@@ -81,7 +81,7 @@ class Evaluator:
                     try:
                         evaluation = self._evaluate(Checkpoint.open(self._directory.path_of(step)))
                     except CheckpointError as exc:  # damaged, or deleted for newer ones while it was read
-                        self._say(f"could not evaluate global step {step}: {exc}")
+                        self._say(f"could not evaluate global step {step:,}: {exc}")
                         continue
                     found.append(evaluation)
                     self._write(events, evaluation)

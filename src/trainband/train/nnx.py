@@ -31,7 +31,7 @@ class NNXModule:
     - **Values**: a job begins with those that the chief's module has when the job begins. After `fit`, the given module
       has the job's: it is updated in place, on every worker, as by `nnx.update`. `nnx_model()` does so at
       any other time. Values that you set in it afterwards do not reach the job; make a new trainer for them.
-    - **Random numbers**: alone, and under strategies whose workers compute in step, they are those that NNX itself
+    - **Random numbers**: alone, and under strategies whose workers compute in lockstep, they are those that NNX itself
       would draw for the whole batch. The workers of a `ParameterServer` draw their own numbers, the first one NNX's.
 
     Args:

@@ -71,7 +71,7 @@ class Stop:
         theirs, end = ("no limit", "continues past that") if limit is None else (f"{limit - began_at:,}", "")
         self._say(
             f"WARNING: {engine.peers.task} was asked for {mine:,} steps and the chief for {theirs}; the chief's number "
-            f"counts: this training {end or f'ends at global step {limit:,}'}. Give all workers the same number"
+            f"counts: this training {end or f'ends at global step {limit:,}'}. Give all workers the same number."
         )
 
     def finish(self, engine: Engine) -> None:

@@ -43,7 +43,7 @@ class TimeReport:
     """Where the time of one training went: exact for this task, sampled for the others.
 
     The display polls the job anyway. Each time, a ps's figures of every worker's time are recorded here, and their mean
-    is in the table. Without ps, a task knows only its own time, and all others compute in step with it.
+    is in the table. Without ps, a task knows only its own time, and all others compute in lockstep with it.
 
     Args:
       times: of this task, counted from now on.
@@ -93,7 +93,7 @@ class TimeReport:
         return "\n".join([head, *_table(_rows(shares, rates, mean)), *words[:MOST_ADVICE]])
 
     def waits_for_data(self, task: str) -> str:
-        """Reports that the others, which compute in step with this task, wait while it waits for its data.
+        """Reports that the others, which compute in lockstep with this task, wait while it waits for its data.
 
         Empty if that takes only a small share of the time.
         """

@@ -70,7 +70,7 @@ class Trainer:
       steps_per_execution: steps that are computed in one call, for small steps, of which Python's part is large. Hooks,
         checkpoints, the display and SIGTERM come only after this many steps; a training still ends at its exact step.
         Always 1 if each step sends params or gradients by itself: under `ParameterServer`, and with
-        `central_storage=True`. If workers compute in step, `timeout_s` is for a call, and a worker at the end
+        `central_storage=True`. If workers compute in lockstep, `timeout_s` is for a call, and a worker at the end
         of its data or of the training computes a whole call; otherwise single steps.
       quantization: compute the loss, in training and in evaluations, as with 8-bit weights and activations.
       pruning: let the optimizer set weights to 0, and keep them there.
@@ -164,7 +164,9 @@ class Trainer:
         except ModuleNotFoundError as exc:
             if (exc.name or "").partition(".")[0] != "flax":
                 raise
-            raise ModelError("Trainer.from_nnx needs Flax: pip install 'trainband[flax]'.") from None
+            raise ModelError(
+                "Trainer.from_nnx needs Flax, which is not installed: pip install 'trainband[flax]'."
+            ) from None
         module = NNXModule(model)
         cluster = None if strategy is None else checked(strategy).cluster
         made = Trainer(**module.functions(loss, cluster, switches), optimizer=optimizer, strategy=strategy, **switches)

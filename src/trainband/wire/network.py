@@ -242,7 +242,7 @@ class Network:
         is_trusted = self._trusted_fabric or not is_protected
         self._transport.require_trust(is_protected=is_protected, trusted_fabric=self._trusted_fabric)
         if self._transport is TransportChoice.SHARED_MEMORY and not is_supported():
-            raise ClusterError("The transport shared-memory requires Linux; use the transport auto.")
+            raise ClusterError("the transport shared-memory requires Linux; use the transport auto.")
         if self._transport is not TransportChoice.AUTO:
             return (self._transport,)
         transports = [TransportChoice.FLIGHT]

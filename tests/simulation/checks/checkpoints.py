@@ -1,4 +1,4 @@
-"""Checkpoints: all parts are of one moment where the workers compute in step, and the last one is there."""
+"""Checkpoints: all parts are of one moment where the workers compute in lockstep, and the last one is there."""
 
 from __future__ import annotations
 

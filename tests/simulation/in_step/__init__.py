@@ -1,1 +1,1 @@
-"""Workers that compute in step, without a ps, in the simulator."""
+"""Workers that compute in lockstep, without a ps, in the simulator."""

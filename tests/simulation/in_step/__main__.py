@@ -1,4 +1,4 @@
-"""`python -m tests.simulation.in_step --seed 1234`: a simulated job of workers in step, event by event."""
+"""`python -m tests.simulation.in_step --seed 1234`: a simulated job of workers in lockstep, event by event."""
 
 from __future__ import annotations
 

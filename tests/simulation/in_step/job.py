@@ -1,4 +1,4 @@
-"""A simulated job of workers that compute in step, from its beginning to its end."""
+"""A simulated job of workers that compute in lockstep, from its beginning to its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be true of every job of workers that compute in step, whatever goes wrong."""
+"""What must be true of every job of workers that compute in lockstep, whatever goes wrong."""
 
 from __future__ import annotations
 

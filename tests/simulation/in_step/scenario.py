@@ -1,4 +1,4 @@
-"""The scenario of a simulated job of workers that compute in step, drawn from its seed alone."""
+"""The scenario of a simulated job of workers that compute in lockstep, drawn from its seed alone."""
 
 from __future__ import annotations
 

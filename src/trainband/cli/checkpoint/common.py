@@ -24,7 +24,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON obj
 
 def home_of(directory: Path) -> CheckpointDirectory:
     if not directory.is_dir():
-        raise YourError(f"There is no directory {directory}.")
+        raise YourError(f"there is no directory {directory}.")
     return CheckpointDirectory(directory, lambda line: click.echo(printable(line), err=True))
 
 
@@ -42,12 +42,12 @@ def path_of(directory: Path, step: int | None) -> Path:
     home = home_of(directory)
     steps = home.steps()
     if not steps:
-        raise CheckpointError(f"There is no checkpoint in {directory}.")
+        raise CheckpointError(f"there is no checkpoint in {directory}.")
     if step is not None and step not in steps:
         near = sorted(sorted(steps, key=lambda one: abs(one - step))[:5])
         raise CheckpointError(
-            f"There is no checkpoint of global step {step} in {directory}; "
-            f"{'it has' if len(near) == len(steps) else 'near it are'} {', '.join(map(str, near))}."
+            f"there is no checkpoint of global step {step:,} in {directory}; "
+            f"{'it has' if len(near) == len(steps) else 'the nearest are'} {', '.join(map(str, near))}."
         )
     return home.path_of(steps[-1] if step is None else step)
 
@@ -63,7 +63,7 @@ def open_checkpoint(directory: Path, step: int | None) -> Checkpoint:
         return Checkpoint.open(path)
     newest = home_of(directory).newest()
     if newest is None:
-        raise CheckpointError(f"There is no checkpoint in {directory} that is not damaged.")
+        raise CheckpointError(f"there is no checkpoint in {directory} that is not damaged.")
     return newest
 
 

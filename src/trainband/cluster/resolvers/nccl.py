@@ -17,7 +17,7 @@ def keep_nccl_on_loopback(cluster: Cluster, environ: MutableMapping[str, str] | 
     NCCL authenticates no peers and by default uses any interface but that one. The user's own setting stays.
 
     Args:
-      cluster: whose workers compute in step.
+      cluster: whose workers compute in lockstep.
       environ: the environment to change; `os.environ` when `None`.
 
     Source: NVIDIA, NCCL documentation, "Environment Variables", NCCL_SOCKET_IFNAME.

@@ -72,9 +72,9 @@ def _read(prefix: str, path: Path) -> dict[str, Any]:
     entries = dict(_entries(path))
     head = _MESSAGES["BundleHead"].FromString(entries.pop(b"", b""))
     if head.endianness:
-        raise UnimplementedError(None, None, f"{path} was written on a machine of the other byte order")
+        raise UnimplementedError(None, None, f"{path} has the other byte order")
     if not 0 <= head.num_shards <= MOST_SHARDS:
-        raise DataLossError(None, None, f"{path} says that there are {head.num_shards} files of values")
+        raise DataLossError(None, None, f"{path} claims {head.num_shards} files of values")
     shards = _Shards(prefix, head.num_shards or 1)
     known = {key: _MESSAGES["BundleEntry"].FromString(value) for key, value in entries.items()}
     in_order = sorted(known)
@@ -111,7 +111,7 @@ class _Shards:
         """The value of an entry."""
         shape = tuple(one.size for one in entry.shape.dim)
         if entry.shard_id not in range(len(self._paths)) or min(entry.offset, entry.size, *shape) < 0:
-            raise DataLossError(None, None, f"{self._paths[0]} does not hold {name}: its place makes no sense")
+            raise DataLossError(None, None, f"{self._paths[0]} does not hold {name}: its offset is invalid")
         path = self._paths[entry.shard_id]
         if entry.shard_id not in self._open:
             if not path.is_file():
@@ -123,7 +123,7 @@ class _Shards:
             raise DataLossError(None, None, f"{path} ends before {name} does")
         if entry.dtype == _STRING:
             if math.prod(shape) > len(data):  # each takes a byte for its length
-                raise DataLossError(None, None, f"{path}: {name} has fewer texts than its shape says")
+                raise DataLossError(None, None, f"{path}: {name} has fewer strings than its shape requires")
             return _strings(data, shape)
         if masked_crc32c(data) != entry.crc32c:
             raise DataLossError(None, None, f"{path}: the checksum of {name} is wrong")
@@ -154,7 +154,7 @@ def _strings(data: bytes, shape: tuple[int, ...]) -> Any:
         parts.append(data[at : at + length])
         at += length
     if at > len(data):
-        raise ValueError("a text ends behind the file")
+        raise ValueError("a string ends after the end of the file")
     found = np.empty(len(parts), object)
     found[:] = parts
     return found.reshape(shape)
@@ -164,14 +164,14 @@ def _entries(path: Path) -> Iterator[tuple[bytes, bytes]]:
     """The keys and values of a table, in order."""
     table = read_regular(path, MOST_INDEX_BYTES)
     if len(table) < _FOOTER or struct.unpack("<Q", table[-8:])[0] != _MAGIC:
-        raise DataLossError(None, None, f"{path} is not the index of a checkpoint, or is cut off")
+        raise DataLossError(None, None, f"{path} is not the index of a checkpoint, or is truncated")
     at = len(table) - _FOOTER
     _, _, at = _place(table, at)  # of what describes the table, which is nothing
     end, nbytes = 0, 0
     for _, value in _block(table, at, table, path):
         offset, size, _ = _place(value, 0)
         if offset < end:
-            raise DataLossError(None, None, f"{path} has two blocks at one place")
+            raise DataLossError(None, None, f"{path} has two blocks at one offset")
         end = offset + size
         for key, entry in _block(value, 0, table, path):
             nbytes += len(key)
@@ -191,7 +191,7 @@ def _block(places: bytes, at: int, table: bytes, path: Path) -> Iterator[tuple[b
     """The entries of a block, whose place is written at a place."""
     offset, size, _ = _place(places, at)
     if offset + size + 5 > len(table):
-        raise DataLossError(None, None, f"{path} is cut off, or a place in it makes no sense")
+        raise DataLossError(None, None, f"{path} is truncated, or an offset in it is invalid")
     block, kind = table[offset : offset + size], table[offset + size]
     if masked_crc32c(table[offset : offset + size + 1]) != struct.unpack_from("<I", table, offset + size + 1)[0]:
         raise DataLossError(None, None, f"{path}: a checksum is wrong")
@@ -204,7 +204,7 @@ def _block(places: bytes, at: int, table: bytes, path: Path) -> Iterator[tuple[b
         more, at = _number(block, at)
         length, at = _number(block, at)
         if shared > len(key) or at + more + length > end:
-            raise DataLossError(None, None, f"{path}: an entry ends behind its block")
+            raise DataLossError(None, None, f"{path}: an entry ends after the end of its block")
         key = key[:shared] + block[at : at + more]
         at += more
         yield key, block[at : at + length]
@@ -222,4 +222,4 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, at
         if shift > _MOST_SHIFT:
-            raise ValueError("a number has no end")
+            raise ValueError("a number is not terminated")

@@ -43,7 +43,9 @@ def bitcast(input: Any, type: Any) -> Any:  # noqa: A002 - TensorFlow's names
     kind = as_dtype(type).numpy
     times = input.dtype.itemsize / kind.itemsize
     if times < 1 and (not input.shape or input.shape[-1] != round(1 / times)):
-        raise ArgumentError(f"Cannot bitcast {input.dtype} of shape {input.shape} to {kind}: the last size is wrong")
+        raise ArgumentError(
+            f"Cannot bitcast {input.dtype} of shape {input.shape} to {kind}: the last dimension does not fit"
+        )
     if isinstance(input, np.ndarray | np.generic):
         whole = np.ascontiguousarray(input).reshape(-1)
         return whole.view(kind).reshape(*(input.shape if times >= 1 else input.shape[:-1]), *_added(times))

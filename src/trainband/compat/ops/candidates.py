@@ -43,7 +43,7 @@ def expected(probabilities: Probabilities, num_sampled: int, unique: bool) -> ND
     if not unique:
         return np.asarray(probabilities * num_sampled, np.float32)
     if num_sampled > np.count_nonzero(probabilities):
-        raise ArgumentError(f"cannot draw {num_sampled} different classes of {np.count_nonzero(probabilities)}")
+        raise ArgumentError(f"cannot draw {num_sampled} different classes from {np.count_nonzero(probabilities)}")
     never = np.log1p(-np.minimum(probabilities, 1 - 1e-12))
     few, many = float(num_sampled), 1e18
     for _ in range(100):  # how many tries give so many different classes

@@ -77,7 +77,7 @@ class DType:
         try:
             return _finfo(kind) if self.is_floating else np.iinfo(kind)
         except ValueError as exc:
-            raise TypeError(f"{self.name} has no least and no largest value.") from exc
+            raise TypeError(f"{self.name} has no minimum and no maximum.") from exc
 
     @property
     def is_unsigned(self) -> bool:

@@ -265,7 +265,7 @@ def _check_index(index: Sequence[Any], shape: Sequence[int]) -> None:
     """Demand that each single place of an index exists."""
     taken = sum(part is not None and part is not Ellipsis for part in index)
     if taken > len(shape):
-        raise ArgumentError(f"Index out of range: {taken} places of an array of {len(shape)} axes")
+        raise ArgumentError(f"Index out of range: {taken} indices for an array of {len(shape)} axes")
     axis = 0
     for part in index:
         if part is Ellipsis:

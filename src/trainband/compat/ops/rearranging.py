@@ -194,7 +194,7 @@ def batch_to_blocks(input: Any, block_shape: Sequence[int], crops: Sequence[Sequ
     sizes = [x.shape[2 * i + 1] * x.shape[2 * i + 2] for i in range(count)]
     x = x.reshape(x.shape[0], *sizes, *x.shape[2 * count + 1 :])
     if any(first < 0 or last < 0 or first + last > size for size, (first, last) in zip(sizes, crops, strict=True)):
-        raise ArgumentError(f"crops must be non-negative, and not more than there is: {crops} of {sizes}")
+        raise ArgumentError(f"crops must be non-negative and at most the sizes of the dimensions: {crops} of {sizes}")
     cuts = [slice(first, size - last) for size, (first, last) in zip(sizes, crops, strict=True)]
     return x[(slice(None), *cuts)]
 

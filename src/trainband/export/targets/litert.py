@@ -88,7 +88,9 @@ def _interpreter() -> Any:
     try:
         from ai_edge_litert.interpreter import Interpreter
     except ModuleNotFoundError as exc:
-        raise YourError(f"an export to LiteRT needs {exc.name} to try it: pip install 'trainband[litert]'.") from exc
+        raise YourError(
+            f"testing an export to LiteRT needs {exc.name}, which is not installed: pip install 'trainband[litert]'."
+        ) from exc
     return Interpreter
 
 

@@ -190,7 +190,9 @@ def _required(name: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError as exc:
-        raise YourError(f"an export to ONNX needs {exc.name}: pip install 'trainband[onnx]'.") from exc
+        raise YourError(
+            f"an export to ONNX needs {exc.name}, which is not installed: pip install 'trainband[onnx]'."
+        ) from exc
 
 
 def _version(package: str) -> str:

@@ -42,10 +42,10 @@ class JobObjects:
         except ApiRefusal as exc:
             if exc.status != 409:
                 raise
-            self._note(f"the volume claim {name} exists already and is used")
+            self._note(f"the volume claim {name} already exists and is used")
             return
         self._note(
-            f"the volume claim {name} stays after the job, with the checkpoints; to delete it: kubectl delete "
+            f"the volume claim {name} and its checkpoints remain after the job; to delete them: kubectl delete "
             f"pvc {name} -n {self._api.namespace}"
         )
 

@@ -161,7 +161,7 @@ class RemoteMachines(ABC):
         apart = max(sent - answer["time"], answer["time"] - time.time())
         if apart > _CLOCKS_S:
             self._say(
-                f"WARNING: the clock of {host.name} is {apart:.0f} s off from this machine's; do not trust its dates."
+                f"WARNING: the clock of {host.name} is {apart:.0f} s off from this machine's; do not trust its dates"
             )
         found: list[int] = answer["ports"]
         return found

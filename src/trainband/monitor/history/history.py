@@ -214,7 +214,7 @@ class History:
         try:
             import_module("pandas")  # which pyarrow needs here
         except ImportError:
-            raise YourError("History.to_pandas needs pandas: pip install pandas.") from None
+            raise YourError("History.to_pandas needs pandas, which is not installed: pip install pandas.") from None
         return self.table.to_pandas()
 
     def plot(

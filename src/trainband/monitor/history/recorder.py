@@ -72,7 +72,7 @@ class Recorder:
         while self._thread.is_alive():
             self._thread.join(_POLL_S)
             if self._thread.is_alive() and waiting.waited_s > _CLOSE_S:
-                self._say(f"WARNING: {self._folder} did not take the end of the history, which is lost.")
+                self._say(f"WARNING: {self._folder} could not be written in time; the end of the history is lost")
                 return
             waiting.check(f"the history to be written into {self._folder}", "")
 

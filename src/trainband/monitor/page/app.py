@@ -66,7 +66,9 @@ def make_app(
 
         from trainband.monitor.page.routes import Routes
     except ImportError as exc:
-        raise YourError("the page needs Starlette: pip install 'trainband[dashboard]'.") from exc
+        raise YourError(
+            "the page needs Starlette, which is not installed: pip install 'trainband[dashboard]'."
+        ) from exc
     return _Guard(Starlette(routes=Routes(feed, metrics, summary, recorder).all()), access or Access())
 
 

@@ -48,8 +48,8 @@ class MLflowTracker(Tracker):
             library = import_module("mlflow")
         except ImportError:
             raise YourError(
-                "MLflowTracker needs MLflow: pip install mlflow; or, much smaller but without MLflow's page, "
-                "pip install mlflow-skinny sqlalchemy alembic."
+                "MLflowTracker needs MLflow, which is not installed: pip install mlflow; or, much smaller "
+                "but without MLflow's page, pip install mlflow-skinny sqlalchemy alembic."
             ) from None
         self._mlflow: Any = library
         self._experiment = experiment

@@ -42,7 +42,7 @@ class WandbTracker(Tracker):
         try:
             library = import_module("wandb")
         except ImportError:
-            raise YourError("WandbTracker needs wandb: pip install wandb.") from None
+            raise YourError("WandbTracker needs wandb, which is not installed: pip install wandb.") from None
         self._wandb: Any = library
         self._about = {
             "project": project,

@@ -121,7 +121,7 @@ class Members:
             return holder, news
         if holder is not None and holder.live and now - holder.heard_at < self._patience_s(holder):
             raise Refused(
-                f"{task} is already in the job: process {holder.pid} on {holder.host}, heard "
+                f"{task} is already in the job: process {holder.pid} on {holder.host}, last heard from "
                 f"{now - holder.heard_at:.1f} s ago. Give this process another task index, or end that one first.",
                 RefusalCode.NAME_TAKEN,
             )

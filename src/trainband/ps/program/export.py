@@ -68,7 +68,7 @@ class ShardOptimizer:
         except Exception as exc:
             raise ModelError(f"{self._where}: {type(exc).__name__}: {exc}") from exc
         if contents is None:
-            raise ModelError(f"{self._where}: its state cannot be split by variable")
+            raise ModelError(f"{self._where}: its state cannot be split by variable.")
         self.state_contents: Contents = contents
         leaves, self._state_tree = jax.tree.flatten(state)
         self._state = tuple(leaves)
@@ -95,7 +95,7 @@ class ShardOptimizer:
         new = jax.tree.leaves(apply_updates(tree, updates))
         leaves, structure = jax.tree.flatten(without_keys(new_state))
         if str(structure) != str(self._state_tree):
-            raise ModelError(f"{self._where}: its update changes the structure of its state")
+            raise ModelError(f"{self._where}: its update changes the structure of its state.")
         return self._assembled(new, self._next_state(params, gradient)), tuple(leaves)
 
     def export(self) -> UpdateProgram:

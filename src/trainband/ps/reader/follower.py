@@ -199,7 +199,7 @@ class Follower:
         self._retry_s = 0.0
         step = self._shards[0].values.version if self._shards[0].values is not None else 0
         if not any(shard.ended for shard in self._shards):
-            self._note(FollowState.FOLLOWING, f"following the job at {self._address}, now at global step {step}")
+            self._note(FollowState.FOLLOWING, f"following the job at {self._address}, now at global step {step:,}")
         return self._assembled(self._begun_at)
 
     def _take_job(self, found: FoundJob) -> None:

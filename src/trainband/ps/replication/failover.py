@@ -7,13 +7,13 @@ reaches the same state. Nothing is acknowledged to a worker before the standby h
 A numbered *term* names who holds the shard: the primary, the standby, and an arbiter, which is one process of one
 worker. A replica that has lost the other asks the arbiter for the next term, and the arbiter votes for one replica in
 each term (`arbiter.py`). So either the primary continues alone or the standby takes over, never both. A replica that
-was cut off learns from its next message that its term is over: it is fenced. No vote is needed if the other replica
+was cut off learns from its next message that its term is over (fencing). No vote is needed if the other replica
 comes back as a new process, because the old one is then dead.
 
-A shard that was taken over fails back: its primary hands it over to the standby with a log record that names the next
-term. From then on the old primary takes nothing, and is in doubt until it knows that the other has the record. If
-the other is lost meanwhile, the old primary asks for a term on the condition that none was granted after the last one
-in which both were sure.
+A shard that was taken over is returned (failback): its primary hands it over to the standby with a log record that
+names the next term. From then on the old primary takes nothing, and is in doubt until it knows that the other has the
+record. If the other is lost meanwhile, the old primary asks for a term on the condition that none was granted after the
+last one in which both were sure.
 
 Source: primary-backup replication with a view service, Budhiraja et al. 1993, The Primary-Backup Approach; here the
 view service is a worker, and the two replicas together name another one whenever it goes.

@@ -1,4 +1,4 @@
-"""Snapshots: the whole state of a replica, for the shard's other replica. Called under the service's lock."""
+"""Snapshot install: the whole state of a replica, for the shard's other replica. Called under the service's lock."""
 
 from __future__ import annotations
 

@@ -161,8 +161,8 @@ class JobMembership:
         """Drops members whose lease has expired."""
         for member in self.members.expired(self._task.clock()):
             self.members.lose(member)
-            self._task.log.info("lost %s: not heard for %g s", member.task, self._task.timeouts.lease_s)
-            self._task.say(f"{member.task} is gone: not heard for {self._task.timeouts.lease_s:g} s")
+            self._task.log.info("lost %s: no heartbeat for %g s", member.task, self._task.timeouts.lease_s)
+            self._task.say(f"{member.task} is gone: no heartbeat for {self._task.timeouts.lease_s:g} s")
             self.gone(member)
 
     def lose_values(self, why: str) -> None:

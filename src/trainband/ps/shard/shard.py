@@ -125,7 +125,7 @@ class Shard:
     def initialise(self, blocks: Sequence[NDArray[Any]]) -> None:
         """Takes the first values. They are copied."""
         if self._current is not None:
-            raise RuntimeError("this shard has values already")
+            raise RuntimeError("this shard already has values")
         params = self.owned(blocks)
         self._state = self._program.initialise(params)
         self._current = ParamsVersion(0, params)
@@ -133,7 +133,7 @@ class Shard:
     def restore(self, version: int, blocks: Blocks, state: Blocks | None) -> None:
         """Takes the values of a checkpoint; without a `state`, the optimizer starts anew."""
         if self._current is not None:
-            raise RuntimeError("this shard has values already")
+            raise RuntimeError("this shard already has values")
         self._state = self._program.initialise(blocks) if state is None else state
         self._current = ParamsVersion(version, blocks)
 

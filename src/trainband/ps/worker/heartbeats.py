@@ -135,7 +135,7 @@ class Heartbeats:
         try:
             heartbeater.tell("recorded", encode(replace(recorded, worker=heartbeater.worker)))
         except PeerError as exc:  # the ps reports that this worker sent nothing
-            self._log.info("could not send %s the steps that it wanted: %s", heartbeater, exc)
+            self._log.info("could not send %s the recording of its steps: %s", heartbeater, exc)
 
     def _look_for_lost_streams(self, ps: int, *, was_away: bool) -> None:
         """Reopens streams that stay silent although their ps answers heartbeats; each once per outage."""

@@ -90,7 +90,7 @@ class JobSetup:
             return
         for link in new:
             if definer.define(link, membership.job).job != membership.job:
-                raise Overtaken(f"{link} meanwhile got the values of another job")
+                raise Overtaken(f"{link} meanwhile got the values of another job.")
         if definer.source is not None:
             # If some already have values, a chief died midway.
             at = max((state.version for state in others), default=None)
@@ -98,7 +98,7 @@ class JobSetup:
             if self.restored is None and at:
                 names = ", ".join(link.name for link in new)
                 raise CheckpointError(
-                    f"{names} has no values, other ps are at step {at:,}, and that step has no checkpoint; "
+                    f"{names} has no values, the other ps are at global step {at:,}, which has no checkpoint; "
                     "end every task and restart the job: it resumes from its newest checkpoint."
                 )
         if self.restored is not None:

@@ -106,7 +106,8 @@ class HttpServer:
             from trainband.runtime.http.protocol import HttpProtocol, TlsHandshake
         except ImportError as exc:
             raise YourError(
-                f"serving over HTTP needs {exc.name or 'uvicorn'}: pip install 'trainband[serve]'."
+                f"serving over HTTP needs {exc.name or 'uvicorn'}, which is not installed: "
+                "pip install 'trainband[serve]'."
             ) from exc
 
         def protocol(**given: Any) -> Any:

@@ -135,7 +135,7 @@ class V2:
         length = number(headers, HEADER_LENGTH)
         if length is not None and length > len(body):
             raise DataError(
-                f"Inference-Header-Content-Length is {length}, but the body has {len(body)} bytes; it must be the "
+                f"Inference-Header-Content-Length is {length}, but the body has {len(body):,} bytes; it must be the "
                 "length of the JSON at the start of the body."
             )
         view = memoryview(body)
@@ -151,7 +151,7 @@ class V2:
             inputs[given.name], at = self._read_input(given, binary, at)
         if at != len(binary):
             raise DataError(
-                f"the body has {len(binary)} bytes after its JSON, but the binary_data_size of its inputs total {at}."
+                f"the body has {len(binary):,} bytes after its JSON, but the binary_data_size of its inputs total {at}."
             )
         parameters = read_small(request.parameters, _PARAMETERS, "parameters")
         all_binary = parameters.get("binary_data_output") is True

@@ -92,5 +92,5 @@ class CheckpointSource:
             except (CheckpointError, ModelError) as exc:
                 self._say(f"{path.name} is not served: {exc}")
                 continue
-            self._say(f"now serving global step {step}")
+            self._say(f"now serving global step {step:,}")
             return

@@ -102,7 +102,7 @@ class ParameterServerSource:
         except ModelError as exc:
             self._job = None
             if self._unusable is None:
-                self._say(f"global step {version.global_step} is not served: {exc}")
+                self._say(f"global step {version.global_step:,} is not served: {exc}")
                 self._unusable = SourceStatus(SourceState.FAILED, str(exc), time.time())
             return
         self._job, self._unusable = version.job, None

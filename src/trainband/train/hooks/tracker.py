@@ -110,7 +110,7 @@ class TrackerHook(Hook):
             if path.exists():
                 self._try("keep a file", partial(self._tracker.add_artifact, path))
             else:
-                session.say(f"WARNING: TrackerHook: the artifact {path} does not exist.")
+                session.say(f"WARNING: TrackerHook: the artifact {path} does not exist")
 
     @override
     def close(self) -> None:

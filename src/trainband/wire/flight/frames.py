@@ -207,7 +207,9 @@ class FrameReader:
             views = self._arena.views(self._sizes)
         except (MemoryError, ValueError) as exc:
             raise state.end(
-                ProtocolError(f"{state.peer} sent a frame of {sum(self._sizes)} bytes, too large for the free memory.")
+                ProtocolError(
+                    f"{state.peer} sent a frame of {sum(self._sizes):,} bytes, too large for the free memory."
+                )
             ) from exc
         whole = False
         try:

@@ -246,7 +246,7 @@ class FlightListener:
         """Refuses calls that a client makes too often. Calls count by session, so clients do not affect each other."""
         if not self._calls.take(sealed.session.number if sealed.session else peer, time.monotonic()):
             raise Refused(
-                f"more than {self._limits.calls_per_s:g} calls a second come on one connection.", RefusalCode.BUSY
+                f"more than {self._limits.calls_per_s:g} calls a second came over one connection.", RefusalCode.BUSY
             )
 
     def _greet(self, peer: str, certified: Identity | None, certificate: bytes, action: str, body: bytes) -> bytes:

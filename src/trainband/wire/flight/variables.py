@@ -65,5 +65,5 @@ def read(handler: Handler, ticket: bytes) -> Any:
 
 def _text(name: bytes) -> str:
     if len(name) > _LONGEST_NAME:
-        raise Refused(f"a variable's name has at most {_LONGEST_NAME} bytes, but this one has {len(name)}.")
+        raise Refused(f"a variable's name has at most {_LONGEST_NAME} bytes, but this one has {len(name):,}.")
     return name.decode(errors="replace")

@@ -49,8 +49,8 @@ class UcxContext:
         path = library.find()
         if not path:
             raise TransportUnavailable(
-                "UCX is not installed here: pip install 'trainband[ucx]' brings it (or install the UCX of your "
-                "distribution or network vendor, libucp.so)."
+                "the transport ucx needs UCX, which is not installed: pip install 'trainband[ucx]' (or install the UCX "
+                "of your distribution or network vendor, libucp.so)."
             )
         self.settings = settings
         self.library = Library(path)

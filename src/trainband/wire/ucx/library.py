@@ -216,7 +216,7 @@ class Library:
         if self.version[:2] < OLDEST:
             raise TransportUnavailable(
                 f"the UCX in {path} is version {self.version_text}; trainband needs {OLDEST[0]}.{OLDEST[1]} or later: "
-                "install it with pip install 'trainband[ucx]'."
+                "pip install 'trainband[ucx]'."
             )
 
     def __getattr__(self, name: str) -> Any:  # the functions of `_SIGNATURES`; `__init__` has set them

@@ -168,7 +168,7 @@ class Iterator:
         """The next element, as tensors; each run of them moves on by one."""
         specs = flatten(self._structure)
         if any(spec.nested is not None for spec in specs):
-            raise TypeError("An iterator cannot give datasets: use flat_map on those that window() makes.")
+            raise TypeError("An iterator cannot return datasets: use flat_map on those that window() makes.")
 
         def take(resources: dict[Any, Any], *values: Any) -> Sequence[Any]:
             return self._position(op, resources, values).next(op)

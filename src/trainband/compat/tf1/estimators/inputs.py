@@ -132,7 +132,7 @@ def _recorded(columns: Sequence[np.ndarray[Any, Any]], rows: _Rows) -> Sequence[
             resources[key] = iter(rows)
         chosen = next(resources[key], None)
         if chosen is None:
-            raise OutOfRangeError(None, None, "numpy_input_fn: all rows have been given")
+            raise OutOfRangeError(None, None, "numpy_input_fn: all rows have been used")
         return [_bytes(column[chosen]) if column.dtype == object else column[chosen] for column in kept]
 
     size = rows.batch_size if rows.is_endless else None

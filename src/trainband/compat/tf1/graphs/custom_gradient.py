@@ -104,7 +104,7 @@ def with_derivative(
         slopes = [loop_variable(one.dtype, one.shape) for one in outputs]
         given = list(derivative(slopes))
         if len(given) != len(inputs):
-            raise ValueError(f"A derivative must give one tensor for each of {len(inputs)} inputs, got {len(given)}.")
+            raise ValueError(f"A derivative must return one tensor for each of {len(inputs)} inputs, got {len(given)}.")
         known = [(i, convert(one)) for i, one in enumerate(given) if one is not None]
     body = Body(inside, [one for _, one in known], slopes)
     early = read_before([body], [])

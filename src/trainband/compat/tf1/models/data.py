@@ -45,7 +45,7 @@ def get_file(fname: str, origin: str, cache_subdir: str = "datasets", cache_dir:
     del more
     path = _cache(cache_dir) / cache_subdir / fname
     if not path.exists():
-        raise FileNotFoundError(f"{path} is not there, and trainband downloads nothing: fetch {origin} yourself.")
+        raise FileNotFoundError(f"{path} does not exist, and trainband downloads nothing: fetch {origin} yourself.")
     return str(path)
 
 
@@ -75,7 +75,7 @@ def load_mnist(path: str = "mnist.npz") -> tuple[Pair, Pair]:
     if file.exists():
         with regular_file(file) as opened, np.load(opened, allow_pickle=False) as found:
             return (found["x_train"], found["y_train"]), (found["x_test"], found["y_test"])
-    say_on_stderr(f"no {file}: load_data gives the small digits in the package, and downloads nothing")
+    say_on_stderr(f"no {file}: load_data uses the small digits in the package and downloads nothing")
     data = load()
 
     def pair(split: Any) -> Pair:
@@ -89,8 +89,8 @@ def _cached(name: str) -> Callable[..., tuple[Pair, Pair]]:
         file = _cache() / "datasets" / f"{name}.npz"
         if not file.exists():
             raise FileNotFoundError(
-                f"{file} is not there, and trainband downloads nothing: write x_train, y_train, x_test and y_test into "
-                "it with np.savez."
+                f"{file} does not exist, and trainband downloads nothing: write x_train, y_train, x_test and y_test "
+                "into it with np.savez."
             )
         with regular_file(file) as opened, np.load(opened, allow_pickle=False) as found:
             return (found["x_train"], found["y_train"]), (found["x_test"], found["y_test"])

@@ -248,7 +248,7 @@ def _found(kind: str, table: Mapping[str, Any], given: Any) -> Any:
         return given
     made = table.get(name) or table.get(snake_case(name))
     if made is None:
-        raise ValueError(f"Unknown {kind}: {name}. There are: {', '.join(sorted(table))}.")
+        raise ValueError(f"Unknown {kind}: {name}. Expected one of: {', '.join(sorted(table))}.")
     return made(**settings)
 
 
@@ -281,7 +281,7 @@ def activation_of(identifier: Any) -> Any:
         if identifier in _own:
             return _own[identifier]
         if identifier not in _ACTIVATIONS:
-            raise ValueError(f"Unknown activation: {identifier}. There are: {', '.join(sorted(_ACTIVATIONS))}.")
+            raise ValueError(f"Unknown activation: {identifier}. Expected one of: {', '.join(sorted(_ACTIVATIONS))}.")
         return _ACTIVATIONS[identifier]
     return identifier
 

@@ -365,7 +365,7 @@ def get(identifier: Any) -> Any:
     if isinstance(identifier, str):
         found = _ALL.get(identifier.lower()) or _ALL.get(snake_case(identifier))
         if found is None:
-            raise ValueError(f"Unknown optimizer: {identifier}. There are: {', '.join(_ALL)}.")
+            raise ValueError(f"Unknown optimizer: {identifier}. Expected one of: {', '.join(_ALL)}.")
         return found()
     if not hasattr(identifier, "apply_gradients"):
         raise ValueError(f"Could not interpret optimizer identifier: {identifier}")

@@ -107,7 +107,7 @@ def py_func(
                 raise InvalidArgumentError(
                     None,
                     op,
-                    f"py_func gave results of the shapes {[np.shape(one) for one in listed]}, but set_shape has said "
+                    f"py_func gave results of the shapes {[np.shape(one) for one in listed]}, but set_shape declared "
                     f"{[kind.shape for kind in kinds]}",
                 )
             return [np.asarray(one, kind.dtype) for one, kind in zip(listed, kinds, strict=True)]

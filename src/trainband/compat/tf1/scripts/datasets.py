@@ -54,7 +54,7 @@ def maybe_download(filename: str, work_directory: str, source_url: str) -> str:
     """
     path = Path(work_directory) / filename
     if not path.exists():
-        raise FileNotFoundError(f"{path} is not there, and trainband downloads nothing: fetch {source_url} yourself.")
+        raise FileNotFoundError(f"{path} does not exist, and trainband downloads nothing: fetch {source_url} yourself.")
     return str(path)
 
 
@@ -66,7 +66,7 @@ def load_dataset(name: str, size: str = "small", test_with_fake_data: bool = Fal
     """
     del size, test_with_fake_data
     if name != "mnist":
-        raise ValueError(f"load_dataset: only 'mnist' is there, not {name!r}.")
+        raise ValueError(f"load_dataset: only 'mnist' is available, not {name!r}.")
     return load_mnist()
 
 

@@ -161,6 +161,6 @@ def run(main: Callable[[list[str]], Any] | None = None, argv: Sequence[str] | No
         raise SystemExit(1)
     unknown = [one for one in rest[1:] if one.startswith("-") and one.strip("-")]
     if unknown:
-        say_on_stderr(f"WARNING: the script has no flags {' '.join(unknown)}; they are left to its main function.")
+        say_on_stderr(f"WARNING: the script has no flags {' '.join(unknown)}; they are left to its main function")
     function = main or sys.modules["__main__"].main
     raise SystemExit(function(rest))

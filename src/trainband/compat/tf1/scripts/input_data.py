@@ -111,6 +111,6 @@ def _found(directory: Path) -> Dataset:
         return load(directory)
     data = load()
     say_on_stderr(
-        f"MNIST is not in {directory}: read_data_sets gives the small digits in the package, and downloads nothing"
+        f"MNIST is not in {directory}: read_data_sets uses the small digits in the package and downloads nothing"
     )
     return data

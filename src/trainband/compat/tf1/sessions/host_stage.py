@@ -37,8 +37,8 @@ class HostStage:
                 raise UnimplementedError(
                     None,
                     op,
-                    f"{op.name} ({op.type}, recorded at {op.where}) is in a branch of a cond or in a loop: take "
-                    "from queues and datasets, and work on text, outside of it",
+                    f"{op.name} ({op.type}, recorded at {op.where}) is in a branch of a cond or in a loop: use "
+                    "queues, datasets and strings outside of it",
                 )
         mine = set(self.operations)
         outputs = [output for op in self.operations for output in op.outputs]

@@ -269,7 +269,7 @@ class Session:
         if tensor.op.type == "Const":
             return tensor.op.compute()[0]
         if "asks" not in tensor.op.attributes:
-            raise UnimplementedError(None, tensor.op, "Text that is chosen while a compiled run runs cannot be fetched")
+            raise UnimplementedError(None, tensor.op, "Strings that are chosen during a compiled run cannot be fetched")
         missing = self._store.missing(tensor.op.attributes["asks"])
         if tensor.op.type == "IsVariableInitialized":
             return np.bool_(not missing)

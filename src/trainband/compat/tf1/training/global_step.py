@@ -96,7 +96,7 @@ def used_step(graph: Graph) -> Variable | None:
     (step,) = counters
     graph.get_collection_ref(GraphKeys.GLOBAL_STEP).append(step)
     logging.warning(
-        "%s, in which minimize() counts its steps, is taken for the global step. TensorFlow wants it to be made by "
+        "%s, in which minimize() counts its steps, is taken for the global step. TensorFlow expects it to come from "
         "tf.train.get_or_create_global_step().",
         step.name,
     )

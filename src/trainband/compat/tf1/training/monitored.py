@@ -186,7 +186,7 @@ class MonitoredSession:
                 self._forget()
 
     def _say_lost(self, exc: BaseException) -> None:
-        logging.info("The session is made anew, because it has ended with %s: %s", type(exc).__name__, exc)
+        logging.info("The session is recreated because it ended with %s: %s", type(exc).__name__, exc)
 
     def _is_closed(self) -> bool:
         return self._closed

@@ -150,16 +150,16 @@ class Optimizer:
         return group(*update_ops, name=name_scope)
 
     def _apply_dense(self, grad: Tensor, var: Variable) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} does not say how it applies gradients.")
+        raise NotImplementedError(f"{type(self).__name__} does not define how it applies gradients.")
 
     def _resource_apply_dense(self, grad: Tensor, handle: Variable) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} does not say how it applies gradients.")
+        raise NotImplementedError(f"{type(self).__name__} does not define how it applies gradients.")
 
     def _apply_sparse(self, grad: IndexedSlices, var: Variable) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} does not say how it applies gradients of rows.")
+        raise NotImplementedError(f"{type(self).__name__} does not define how it applies gradients of rows.")
 
     def _resource_apply_sparse(self, grad: Tensor, handle: Variable, indices: Tensor) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} does not say how it applies gradients of rows.")
+        raise NotImplementedError(f"{type(self).__name__} does not define how it applies gradients of rows.")
 
     def _apply_sparse_duplicate_indices(self, grad: IndexedSlices, var: Variable) -> Any:
         return self._apply_sparse(grad, var)

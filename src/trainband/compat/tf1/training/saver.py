@@ -241,7 +241,7 @@ class Saver:
         )
         there = get_default_graph().variables
         if not saver_def.save_tensor_name.startswith("{"):
-            raise ValueError("This SaverDef does not say which variables it saves: trainband has not written it.")
+            raise ValueError("This SaverDef does not say which variables it saves: trainband did not write it.")
         named = json.loads(saver_def.save_tensor_name)
         made._chosen = {name: [there[f"{prefix}{part}"] for part in parts] for name, parts in named.items()}
         return made

@@ -212,15 +212,15 @@ class Closures:
         DEFERRED.run()
         try:
             if any(one.dtype.hasobject or one.dtype.kind in "SU" for one in inputs):
-                raise NotImplementedError("it takes text, which programs cannot")
+                raise NotImplementedError("it takes strings, which exported programs cannot")
             with self.entering():
                 traced = trace(call, rehearse(call, inputs), inputs)
             return self._program(traced, inputs, platform)
         except UNTRACEABLE as exc:
             name = getattr(closure.call.function, "__name__", "a function")
             say_on_stderr(
-                f"{name} runs in the coordinator and not on the workers, because it cannot be traced: "
-                f"{str(exc).splitlines()[0] if str(exc) else 'it decides by values that are not known beforehand'}"
+                f"{name} runs in the coordinator, not on the workers, because it cannot be traced: "
+                f"{str(exc).splitlines()[0] if str(exc) else 'its control flow depends on values'}"
             )
             _log.debug("%s cannot be traced", name, exc_info=True)
             return None
@@ -279,7 +279,7 @@ class Closures:
                 self._updates[update.key] = None
         found = self._updates[update.key]
         if found is None:
-            raise NotImplementedError("its optimizer needs on one ps what is on another")
+            raise NotImplementedError("its optimizer mixes values of several ps")
         return found
 
     def _divided(self, update: Update) -> list[_Done]:

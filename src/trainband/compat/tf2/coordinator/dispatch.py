@@ -128,7 +128,7 @@ class WorkerThread:
                 continue
             if self._was_lost or (waiting is not None and attempt > 1):
                 self._was_lost = False
-                self._say(f"{self.name} is there")
+                self._say(f"{self.name} is connected")
             self._link, self._defined, self._readers = link, set(), {}
             return
 

@@ -54,7 +54,7 @@ def fit_on_coordinator(
         raise ValueError("You must call `compile()` before calling `fit()`.")
     if class_weight is not None:
         raise NotImplementedError(
-            "`class_weight` is not there for ParameterServerStrategy: give a third part of each batch, its weights."
+            "`class_weight` is not supported by ParameterServerStrategy: give each batch a third part, its weights."
         )
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = train_validation_split(

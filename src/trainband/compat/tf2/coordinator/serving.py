@@ -68,7 +68,7 @@ class Requests:
 
     def read(self, name: str) -> tuple[int, NDArray[Any]]:
         """See `Handler.read`."""
-        raise Refused(f"{self.name} shows no variable {name[:80]!r}.")
+        raise Refused(f"{self.name} has no variable {name[:80]!r}.")
 
     def stream(self, stream: Stream, caller: Caller = ANYBODY) -> None:
         """See `Handler.stream`."""
@@ -102,7 +102,7 @@ class Requests:
         stream.most_bytes = most_bytes
         hello = decode_any(frame.header, self.takes, stream.peer)
         if not isinstance(hello, r.Hello):
-            raise ProtocolError(f"{stream.peer} did not say who it is.")
+            raise ProtocolError(f"{stream.peer} did not identify itself.")
         if hello.coordinates:
             _require_chief(caller, hello.session)
         elif not self.serves_workers:

@@ -171,7 +171,7 @@ class WorkerService(Requests):
             for at in commits:
                 answer, frame = session.links[at].receive(self._timeouts.stall_s)
                 if isinstance(answer, r.Failure):
-                    raise ProtocolError(f"ps:{at} could not do what {self.name} asked for: {answer.message}")
+                    raise ProtocolError(f"ps:{at} could not serve {self.name}: {answer.message}")
                 bodies[at] = frame.body
         except ProtocolError:
             raise

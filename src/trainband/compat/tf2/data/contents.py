@@ -99,8 +99,8 @@ def split(input: Any, sep: Any = None, maxsplit: int = -1, name: str | None = No
     def parts(texts: Any) -> Any:
         if texts.ndim:
             raise NotImplementedError(
-                "tf.strings.split of several texts gives a ragged tensor, which is not there: split each of them, with "
-                "`tf.data.Dataset.map`, say."
+                "tf.strings.split of several texts gives a ragged tensor, which is not supported: split each of them, "
+                "for example with `tf.data.Dataset.map`."
             )
         return array_of(texts.item().split(glue, maxsplit), string)
 

@@ -64,7 +64,7 @@ def _form(structure: Any) -> Any:
         return {"dict": [[key, _form(part)] for key, part in structure.items()]}
     if isinstance(structure, tuple):
         return {"tuple": [_form(part) for part in structure]}
-    raise UnimplementedError(None, None, f"Elements with {structure!r} cannot be kept in a file.")
+    raise UnimplementedError(None, None, f"Elements with {structure!r} cannot be saved to a file.")
 
 
 def _structure(form: Any) -> Any:
@@ -89,7 +89,7 @@ def _write_leaf(file: BinaryIO, leaf: Any) -> None:
         return
     texts = leaf.reshape(-1).tolist()
     if not all(isinstance(one, bytes) for one in texts):
-        raise UnimplementedError(None, None, "Elements that are datasets cannot be kept in a file.")
+        raise UnimplementedError(None, None, "Elements that are datasets cannot be saved to a file.")
     np.save(file, np.array(leaf.shape, np.int64), allow_pickle=False)
     np.save(file, np.array([len(one) for one in texts], np.int64), allow_pickle=False)
     np.save(file, np.frombuffer(b"".join(texts), np.uint8), allow_pickle=False)

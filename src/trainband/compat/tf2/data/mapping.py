@@ -129,7 +129,7 @@ def _seen(parent: Recipe, start: Callable[[Pass], Blocks]) -> Any:
     finally:
         run.close()
     if not found:
-        raise ValueError("The elements of an empty dataset are not known where its function is not traced.")
+        raise ValueError("The elements of an empty dataset are not known if its function is not traced.")
     known = common(found)
     sizes = [one.shape.sizes for one in flatten(parent.spec())]
     if sizes and all(one and one[0] is None for one in sizes):

@@ -164,8 +164,8 @@ def run_in_lockstep(strategy: Any, count: int, body: Callable[[int], Any]) -> tu
                 return [thread.result for thread in threads], owns
             if any(ended):
                 raise ValueError(
-                    "Some replicas have come to a merge (apply_gradients, all_reduce or merge_call) and others to the "
-                    "end of the function: all must call the same number of them."
+                    "Some replicas reached a merge (apply_gradients, all_reduce or merge_call), others the end of the "
+                    "function: all must call the same number of merges."
                 )
             action = threads[0].action
             assert action is not None

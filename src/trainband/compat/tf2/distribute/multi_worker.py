@@ -85,8 +85,8 @@ def cluster_of(resolver: ClusterResolver) -> Cluster | None:
         return None
     if resolver.task_type == "ps":
         raise ClusterError(
-            f"This process is ps:{resolver.task_id}, and workers that compute in step have no use for one: leave the "
-            "ps out of the cluster, as with trainband run --ps 0."
+            f"This process is ps:{resolver.task_id}, and workers that compute in lockstep have no use for one: leave "
+            "the ps out of the cluster, as with trainband run --ps 0."
         )
     kept = {job: tasks for job, tasks in jobs.items() if job in ("chief", "worker", "evaluator")}
     return Cluster(spec=ClusterSpec(kept), task=Task(resolver.task_type, int(resolver.task_id or 0)))

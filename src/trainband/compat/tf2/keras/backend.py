@@ -249,7 +249,7 @@ def manual_variable_initialization(value: bool) -> None:
 def get_session(op_input_list: Any = ()) -> Any:
     """Refused: there is no session."""
     del op_input_list
-    raise RuntimeError("tf.keras.backend.get_session: version 2 has no sessions; call functions, and look at numpy().")
+    raise RuntimeError("tf.keras.backend.get_session: TensorFlow 2 has no sessions; call functions and read numpy().")
 
 
 set_session = get_session

@@ -37,11 +37,11 @@ def _loading(name: str) -> Callable[..., Any]:
         if file.exists() or (given.is_absolute() and given.exists()):
             return getattr(keras.datasets, name).load_data(*args, **kwargs)
         if name == "mnist":
-            say_on_stderr(f"no {file}: load_data gives the small digits in the package, and downloads nothing")
+            say_on_stderr(f"no {file}: load_data uses the small digits in the package and downloads nothing")
             return _digits()
         raise FileNotFoundError(
-            f"tf.keras.datasets.{name}: {file} is not there, and trainband downloads nothing unasked. Put it there, "
-            f"for example by `python -c 'import keras; keras.datasets.{name}.load_data()'` on a machine with a network."
+            f"tf.keras.datasets.{name}: {file} does not exist, and trainband downloads nothing unasked. Fetch it on a "
+            f"machine with a network, for example with `python -c 'import keras; keras.datasets.{name}.load_data()'`."
         )
 
     return load_data

@@ -83,7 +83,7 @@ def replica_adapter(model: Any, x: Any, y: Any, weights: Any, batch_size: int | 
     """The batches of the replicas, of what `fit` was given.
 
     Raises:
-      ModelError: the strategy has no replicas in step.
+      ModelError: the strategy has no replicas in lockstep.
     """
     strategy = strategy_of(model)
     if not hasattr(strategy, "experimental_distribute_dataset"):

@@ -111,7 +111,9 @@ class Checkpoint(Tracked):
         if name.startswith("_"):
             return
         if is_iterator(value):
-            _log.warning("Checkpoint(%s=...): the place in the data is not saved; it begins anew.", name)
+            _log.warning(
+                "Checkpoint(%s=...): the position in the data is not saved; it starts from the beginning", name
+            )
         elif is_trackable(value):
             self._own[name] = value
             tracking.changed()

@@ -134,8 +134,8 @@ def _traced(concrete: ConcreteFunction, specs: Sequence[TensorSpec]) -> _Traced:
     except Exception as exc:  # of whatever operation there is
         lines = str(exc).strip().splitlines() or [type(exc).__name__]
         raise NotExported(
-            f"{concrete.name} cannot be a program for {list(specs)}: {lines[0]} A function may not decide by "
-            "values, nor by sizes that are not known; give its signature all sizes."
+            f"{concrete.name} cannot be a program for {list(specs)}: {lines[0]} Its control flow must not "
+            "depend on values or on unknown sizes; give its signature all sizes."
         ) from exc
     return _Traced(program, variables, call.writes, call.result)
 

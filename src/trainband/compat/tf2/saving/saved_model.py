@@ -130,7 +130,7 @@ def _call_of(model: Any) -> ConcreteFunction | None:
         inputs = model.inputs
         specs = [TensorSpec([None, *one.shape[1:]], str(one.dtype), one.name) for one in inputs]
     except (AttributeError, TypeError, ValueError):
-        _log.warning("%s has no inputs that are known: it is saved without a signature.", model)
+        _log.warning("%s has no known inputs: it is saved without a signature.", model)
         return None
 
     def call(*tensors: Any) -> Any:
@@ -209,8 +209,8 @@ def load(export_dir: Any, tags: Any = None, options: Any = None) -> Any:
             return _of_keras(directory)
         if (directory / "saved_model.pb").is_file():
             raise OSError(
-                f"{directory} is a SavedModel of TensorFlow's or of TensorFlow 1's front end; its functions are not "
-                "read here. Its variables are, by tf.train.load_checkpoint(path + '/variables/variables')."
+                f"{directory} is a SavedModel of TensorFlow's or of TensorFlow 1's front end; its functions "
+                "cannot be read here. Read its variables with tf.train.load_checkpoint(path + '/variables/variables')."
             )
         raise OSError(f"SavedModel file does not exist at: {directory}/{{saved_model.pbtxt|saved_model.pb}}")
     try:

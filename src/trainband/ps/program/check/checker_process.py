@@ -119,4 +119,4 @@ class CheckerProcess:
 @cache
 def say_once(lacks: str) -> None:
     """Warns, once, of a missing confinement."""
-    _log.warning("the process that checks update programs is less confined than it should be: %s.", lacks)
+    _log.warning("the process that checks update programs is less confined than it should be: %s", lacks)

@@ -22,7 +22,7 @@ class OtherReplica:
         """Its host when it last accepted an invitation."""
         self.heard_at = state.clock()
         """When it last gave a sign of life, by this task's clock."""
-        self.leader = ("", 0)
+        self.primary = ("", 0)
         """Of a primary: its task's incarnation, and the number of its last stream."""
         self._shard = state.replica.number
         self._connect = connect

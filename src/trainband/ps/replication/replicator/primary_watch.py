@@ -55,7 +55,7 @@ class PrimaryWatch:
             self._votes.ask()
             return
         found = next((one for one in replicas if one.shard == replica.number), None)
-        if found is None or found.incarnation != other.leader[0]:
+        if found is None or found.incarnation != other.primary[0]:
             self._succeed("the process that held it has died", asked_at)
         elif found.role != Role.PRIMARY.value:
             self._votes.ask()

@@ -42,9 +42,9 @@ class RecordTaker:
         """Serves a primary's stream until it ends."""
         other, state = self._other, self._state
         with self._lock:
-            if lead.incarnation == other.leader[0] and lead.number < other.leader[1]:
+            if lead.incarnation == other.primary[0] and lead.number < other.primary[1]:
                 return  # it was given up for a newer one, which arrived first
-            self._leading, other.leader = stream, (lead.incarnation, lead.number)
+            self._leading, other.primary = stream, (lead.incarnation, lead.number)
             self._at_its_end = None
             other.heard()
         is_empty = False
@@ -137,16 +137,16 @@ class RecordTaker:
                 return taken
             if not isinstance(record, r.Records):
                 raise ProtocolError(f"{stream.peer} opened its stream twice.")
-            was_in_doubt, leader = failover.in_doubt, self._other.leader[0]
+            was_in_doubt, primary = failover.in_doubt, self._other.primary[0]
             try:
-                old = failover.take(record.lineage, record.term, record.first, record.records, leader)
+                old = failover.take(record.lineage, record.term, record.first, record.records, primary)
             except Fenced:
                 return self._fenced()
             except ValueError as exc:
                 self._roles.cannot_follow(exc)
                 raise ProtocolError(f"{stream.peer} sent records out of order: {exc}.") from exc
             if was_in_doubt:
-                self._roles.stepped_down(leader)
+                self._roles.stepped_down(primary)
             taken = r.Taken(failover.position)
             # Before they are applied: records received are applied even if the primary dies or does not hear this.
             unheard = None

@@ -25,7 +25,7 @@ TICK_S = 0.1
 
 
 class Replicator:
-    """Keeps one replica in step with the other."""
+    """Keeps one replica up to date with the other."""
 
     def __init__(self, replica: ShardReplica, task: TaskState, connect: Connect, arbiters: Arbiters) -> None:
         self._state = state = ReplicatorState(replica, task)

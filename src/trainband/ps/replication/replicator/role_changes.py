@@ -50,7 +50,7 @@ class RoleChanges:
         self._log.info("handed %s over to ps:%d", self._replica.name, self._failover.other)
         self._other.heard()
         self._announced = False
-        self._other.leader = (successor, 0)
+        self._other.primary = (successor, 0)
         self._state.changed.notify_all()
 
     def deposed(self, why: str) -> None:
