@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,9 +14,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests import hanging
+from tests import fork_server, hanging
+from tests.budget import Budget, Recorder
 from tests.compiled import share_compiled_programs
-from tests.hanging import pytest_addoption as pytest_addoption
 from tests.hanging import pytest_runtest_makereport as pytest_runtest_makereport
 from tests.hanging import pytest_runtest_protocol as pytest_runtest_protocol
 from tests.side_by_side import pytest_collection_modifyitems as pytest_collection_modifyitems
@@ -32,12 +33,33 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 
+_forks = pytest.StashKey[fork_server.ServerOfTests]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds what only this project's tests understand."""
+    hanging.pytest_addoption(parser)
+    parser.addoption("--record-durations", action="store_true", help="write tests/durations.json")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Prepares what the tests and their processes share."""
     hanging.prepare(config)
+    config.pluginmanager.register(Budget())
+    if config.option.record_durations and "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(Recorder())
     if "PYTEST_XDIST_WORKER" not in os.environ:  # else the environment is prepared already
         share_compiled_programs(optimised=config.option.markexpr != "not slow")
+    if sys.platform == "linux":
+        config.stash[_forks] = fork_server.ServerOfTests(os.environ)
+        fork_server.install(config.stash[_forks])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Has one test of each folder start its processes as users do."""
+    if _forks in item.config.stash:
+        item.config.stash[_forks].enabled = item.get_closest_marker("smoke") is None
 
 
 def pytest_collection_finish() -> None:
@@ -46,6 +68,8 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(50_000, 20, 20)
 
 
 def our_threads() -> set[threading.Thread]:

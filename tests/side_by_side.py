@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+DURATIONS = Path(__file__).with_name("durations.json")
+"""Seconds that the long tests took, by scope, on two cores: `pytest --record-durations` writes it."""
 
 TOGETHER = (
     "tests/cli/test_checkpoint.py",
@@ -30,15 +35,20 @@ WAIT = "tests/cluster_"
 BEFORE = "tests/keras/"
 """The tests in this folder look at Keras as it is, and those of scripts of TensorFlow 2 change it for their process."""
 
+AFTER = "tests/compat"
+"""The tests in these folders must not run before those."""
+
 SPREAD = 0.85
 """Over how much of the others those that wait are spread: the end shall not wait for one of them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mixes tests that wait and tests that compute, so that the processor has something to do all the time.
+    """Orders tests: the long ones first, so that no core is idle at the end, then tests that wait among those that
+    compute, so that the processor always has something to do.
 
     Processes take them in this order, so that what is `BEFORE` others here is so in each process.
     """
+    seconds: dict[str, float] = json.loads(DURATIONS.read_text())
     waiting = [item for item in items if item.nodeid.startswith(WAIT)]
     others = [item for item in items if not item.nodeid.startswith(WAIT)]
     others.sort(key=lambda item: not item.nodeid.startswith(BEFORE))
@@ -46,7 +56,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mixed: list[pytest.Item] = []
     for index, item in enumerate(waiting):
         mixed += [item, *others[index * between : (index + 1) * between]]
-    items[:] = [*mixed, *others[len(waiting) * between :]]
+    mixed += others[len(waiting) * between :]
+
+    def place(item: pytest.Item) -> float:
+        return 0.0 if item.nodeid.startswith(AFTER) else -seconds.get(scope_of(item.nodeid), 0.0)
+
+    items[:] = sorted(mixed, key=place)
 
 
 def scope_of(nodeid: str) -> str:
@@ -87,7 +102,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
             The base class gives one that is new, as after another was lost, only the first.
             """
-            while not node.shutting_down:
+            while node in self.registered_collections and not node.shutting_down:  # not while a new one collects
                 before = len(self.workqueue)
                 try:
                     super()._reschedule(node)

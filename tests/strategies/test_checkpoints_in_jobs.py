@@ -82,13 +82,20 @@ class CrashAfter(Hook):
 
 
 class WaitsFor(Hook):
-    """Keeps a worker that is not the chief from its first step until something has happened."""
+    """Keeps a worker that is not the chief from its first step until something has happened, and the chief until that
+    worker has joined.
+    """
 
     def __init__(self, event: threading.Event) -> None:
         self._event = event
+        self._other = threading.Event()
 
     def before_run(self, session: MonitoredSession) -> None:
-        assert session.is_chief or self._event.wait(60.0)
+        if session.is_chief:
+            assert self._other.wait(60.0)
+        else:
+            self._other.set()
+            assert self._event.wait(60.0)
 
 
 class Job:
