@@ -6,15 +6,13 @@ import gc
 import os
 import signal
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from tests import fork_server, hanging
+from tests import fork_server, hanging, left_behind
 from tests.budget import Budget, Recorder
 from tests.compiled import share_compiled_programs
 from tests.hanging import pytest_runtest_makereport as pytest_runtest_makereport
@@ -25,6 +23,8 @@ from tests.side_by_side import pytest_xdist_make_scheduler as pytest_xdist_make_
 # The same examples every time: a failure is the change's, never the dice's. No deadline: the first call compiles.
 settings.register_profile("trainband", derandomize=True, database=None, deadline=None, print_blob=False)
 settings.load_profile("trainband")
+
+left_behind.watch_sockets()
 
 # A shell without job control, or nohup, has its background processes ignore these, and so would every process that a
 # test starts: a signal that has a handler is back at its default there.
@@ -72,15 +72,6 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def our_threads() -> set[threading.Thread]:
-    """Threads that Python started; gRPC's own show up as dummies and stay for as long as gRPC likes."""
-    return {
-        thread
-        for thread in threading.enumerate()
-        if not isinstance(thread, threading._DummyThread)  # noqa: SLF001 - there is no public way
-    }
-
-
 @pytest.fixture(scope="session")
 def shared_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One directory for all processes of a test run."""
@@ -89,11 +80,8 @@ def shared_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _no_thread_is_left() -> Iterator[None]:
-    before = our_threads()
+def _nothing_is_left() -> Iterator[None]:
+    before = left_behind.open_now()
     yield
-    deadline = time.monotonic() + 20.0
-    while (left := our_threads() - before) and time.monotonic() < deadline:
-        next(iter(left)).join(0.05)
-    if left:
-        pytest.fail(f"threads are left: {sorted(thread.name for thread in left)}")
+    if left := left_behind.since(before, within_s=20.0):
+        pytest.fail("left behind:\n" + "\n".join(left), pytrace=False)

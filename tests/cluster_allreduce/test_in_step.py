@@ -1,4 +1,7 @@
-"""Workers that compute in lockstep, as real processes: what they train to, and what they say when one of them fails."""
+"""Workers that compute in lockstep, as real processes: what they train to, and what they say when one of them fails.
+
+Which processes end, and whom they name, is proven by `tests/simulation/in_step`.
+"""
 
 from __future__ import annotations
 
@@ -226,7 +229,8 @@ def test_the_others_end_with_the_name(
     workers[of].send(signal.SIGKILL)
 
 
-@pytest.mark.parametrize("of", [pytest.param(0, marks=SLOW), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("of", [0, 1])
 def test_one_that_is_killed_before_its_first_step_is_named_at_once(
     of: int, programs: Programs, ports: tuple[str, ...]
 ) -> None:
@@ -242,6 +246,7 @@ def test_one_that_is_killed_before_its_first_step_is_named_at_once(
         assert worker.ended_at - died_at < 30.0
 
 
+@pytest.mark.slow
 def test_one_that_lives_and_stands_still_is_named(programs: Programs, ports: tuple[str, ...]) -> None:
     workers = by_hand(
         programs, ports, "--steps=100", "--fault=stands still", "--of=2", "--step_s=0.02", f"--timeout_s={TIMEOUT_S:g}"
@@ -348,13 +353,14 @@ def test_sigterm_to_one_saves_and_ends_all(
     assert f"resumes from {saved}" in again[0].stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at", "per_call"),
     [
         (2, "--per_call=3"),
-        pytest.param(7, "--per_call=1", marks=SLOW),
-        pytest.param(2, "--per_call=1", marks=SLOW),
-        pytest.param(7, "--per_call=3", marks=SLOW),
+        (7, "--per_call=1"),
+        (2, "--per_call=1"),
+        (7, "--per_call=3"),
     ],
 )
 def test_the_end_of_one_workers_data_ends_all(at: int, per_call: str, programs: Programs) -> None:
@@ -522,18 +528,11 @@ IN_PARTS = (
 
 
 PROVEN_BELOW = {
-    *("other model", "other values", "other steps", "other transform", "other dtype", "other metrics"),
-    *(
-        "other mesh",
-        "other rules",
-        "asks first",
-        "asks later",
-        "predicts instead",
-        "uneven evaluation",
-        "other devices",
-    ),
+    *("other model", "other values", "other steps", "other transform", "other dtype", "other metrics", "other mesh"),
+    *("other rules", "asks alone", "asks first", "asks later", "predicts instead", "uneven evaluation"),
+    *("other devices", "twice", "JAX first", "another port"),
 }
-"""By `tests/spmd/test_agreement.py` and `tests/simulation/in_step`."""
+"""By `tests/spmd` and `tests/simulation/in_step`."""
 
 
 @pytest.mark.parametrize(
@@ -585,8 +584,8 @@ def test_workers_with_one_part_of_the_batch_should_bring_the_same(programs: Prog
 @pytest.mark.parametrize(
     ("fault", "why", "of"),
     [
-        ("fails first", "OSError: the disk with the pictures is gone", 0),
         ("ends first", "its script ended", 1),
+        pytest.param("fails first", "OSError: the disk with the pictures is gone", 0, marks=SLOW),
         pytest.param("fails first", "OSError: the disk with the pictures is gone", 1, marks=SLOW),
         pytest.param("ends first", "its script ended", 0, marks=SLOW),
     ],
@@ -600,22 +599,6 @@ def test_a_script_that_fails_before_it_trains_is_named(
     assert workers[of].wait() in ((1, -signal.SIGABRT) if of else (1,))
     assert workers[1 - of].wait() == LOST_A_PEER
     assert f"worker:{of} has failed: {why}" in workers[1 - of].stderr, workers[1 - of].output
-
-
-def test_a_chief_that_never_comes(programs: Programs, ports: tuple[str, ...]) -> None:
-    cluster = {"cluster": {"worker": list(ports[:2])}, "task": {"type": "worker", "index": 1}}
-    late = programs.python("worker:1", *SCRIPT, "--start_s=4", environ={"TF_CONFIG": json.dumps(cluster)})
-    advice = "check that it runs, and that its port can be reached from here"
-    late.fail(rf"^error: DeadlineExceeded: waited \d+\.\d s for worker:0 at {ports[0]} to come up; {advice}\.$")
-    assert re.search(rf"waiting for worker:0 at {ports[0]} to come up \(\d+ s\)", late.stderr), late.output
-
-
-def test_a_worker_that_never_comes(programs: Programs, ports: tuple[str, ...]) -> None:
-    cluster = {"cluster": {"worker": list(ports[:2])}, "task": {"type": "worker", "index": 0}}
-    chief = programs.python("worker:0", *SCRIPT, "--start_s=4", environ={"TF_CONFIG": json.dumps(cluster)})
-    advice = f"check that it runs, and that it can reach {ports[0]}"
-    chief.fail(rf"^error: DeadlineExceeded: waited \d+\.\d s for worker:1 to come up; {advice}\.$")
-    assert re.search(r"waiting for worker:1 to come up \(\d+ s\)", chief.stderr), chief.output
 
 
 @pytest.mark.slow

@@ -181,7 +181,7 @@ class Process:
             return
         self.alive, self.died_at = False, self.now
         self._kept.clear()
-        for action in self.on_death:
+        for action in list(self.on_death):
             action()
 
     def sigterm(self, killed: Action) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.faults import Crash
 from tests.simulation.in_step.__main__ import main
-from tests.simulation.in_step.job import Ended, Happened, Job, Outcome, Said, Trained
+from tests.simulation.in_step.job import Ended, Happened, Job, Outcome, Said, Trained, Waited
 from tests.simulation.in_step.planted import PLANTED
 from tests.simulation.in_step.promises import violations
-from tests.simulation.in_step.scenario import Scenario
+from tests.simulation.in_step.scenario import Fault, Scenario, StaysAway
+from tests.simulation.network import CALM
 
 CHUNK = 200
 """Seeds of one test: three seconds of a core."""
@@ -34,9 +36,10 @@ def test_every_promise_holds_under_every_seed() -> None:
     """And the seeds are as bad as they should be: what never happens in them is not tested by them."""
     outcomes = kept_promises(0)
     history = [record for outcome in outcomes for record in outcome.history]
-    for fault in ("Crash", "Pause", "Cut", "Raises", "Hangs", "Strays", "Evaluates"):
+    kinds = "Crash Pause Cut Raises Hangs Strays Evaluates Restarts Doubles Crowds StaysAway"
+    for fault in kinds.split():
         happened = [one for one in history if isinstance(one, Happened) and type(one.what).__name__ == fault]
-        assert len(happened) > 5, fault
+        assert len(happened) >= 5, fault
     ends = [record.why for record in history if isinstance(record, Ended)]
     for why in (
         "well",
@@ -45,6 +48,7 @@ def test_every_promise_holds_under_every_seed() -> None:
         "has failed: OSError",
         "is stuck",
         "asks for",
+        "waited 20",
     ):
         assert sum(why in one for one in ends) > 5, why
     reasons = [record.reason for record in history if isinstance(record, Trained)]
@@ -70,6 +74,47 @@ def test_a_planted_bug_is_found(name: str) -> None:
         if bug.finds in {violation.promise for violation in violations(outcome)}:
             return
     pytest.fail(f"{CHUNK} seeds did not show {bug.finds!r}")
+
+
+def quiet(*faults: Fault) -> Scenario:
+    """Two workers without other faults."""
+    return Scenario.of(0)._replace(
+        workers=2,
+        per_call=1,
+        limits=(20,),
+        data=((60, 60),),
+        stops=(None,),
+        starts=(0.0, 0.1),
+        step_s=(0.3, 0.3),
+        not_finite=0.0,
+        another_engine=False,
+        weather=CALM,
+        faults=faults,
+    )
+
+
+@pytest.mark.parametrize(
+    ("absent", "whom", "advice"),
+    [
+        (0, "worker:0 at worker-0:2222", "check that it runs, and that its port can be reached from here"),
+        (1, "worker:1", "check that it runs, and that it can reach worker-0:2222"),
+    ],
+)
+def test_who_never_comes_is_named_meanwhile_and_at_last(absent: int, whom: str, advice: str) -> None:
+    history = Job(quiet(StaysAway(0.0, f"worker:{absent}"))).run().history
+    said = [one.text for one in history if isinstance(one, Said) and one.worker != absent]
+    assert said == [f"waiting for {whom} to come up ({seconds} s)" for seconds in (2, 7, 12, 17)]
+    (why,) = [one.why for one in history if isinstance(one, Ended) and one.worker != absent]
+    assert why == f"DeadlineExceeded: waited 20.0 s for {whom} to come up; {advice}."
+
+
+@pytest.mark.parametrize("of", [0, 1])
+def test_one_that_is_killed_before_its_first_step_is_named_at_once(of: int) -> None:
+    history = Job(quiet(Crash(2.5, f"worker:{of}", None))).run().history
+    assert not any(isinstance(one, Waited) and one.exchange is not None for one in history)
+    killed, end = (one for one in history if isinstance(one, Ended))
+    assert (killed.worker, end.worker, end.at < 5.0) == (of, 1 - of, True)
+    assert f"worker:{of} at worker-{of}:2222 is gone: its connection was lost" in end.why
 
 
 @pytest.mark.smoke

@@ -8,11 +8,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import jax
 import pytest
 
+from trainband.cluster.credentials import NO_CREDENTIALS
 from trainband.cluster.resolvers.proxies import without_proxies
+from trainband.errors import ClusterError
+from trainband.spmd import coordination
 from trainband.spmd import jax_internals as inside
-from trainband.spmd.coordination import connected
+from trainband.spmd.coordination import Coordination, connected
 
 VARIABLES = ("http_proxy", "https_proxy", "grpc_proxy", "HTTPS_PROXY", "ALL_PROXY")
 
@@ -43,6 +47,23 @@ def test_a_web_proxy_does_not_stand_between_tasks(silent: socket.socket, monkeyp
     with without_proxies():
         assert not any(name in os.environ for name in VARIABLES)
     assert all(os.environ[name] for name in VARIABLES)
+
+
+@pytest.mark.parametrize(
+    ("started", "words"),
+    [
+        ("as worker:0", r"this process already takes part in a job of several workers \(as worker:0\)"),
+        ("", "JAX has already started its backends, without the other workers"),
+    ],
+)
+def test_a_process_that_can_take_part_no_more_is_told_why(
+    started: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jax.devices()
+    monkeypatch.setattr(coordination, "_started", started)
+    tasks = ["worker:0", "worker:1"]
+    with pytest.raises(ClusterError, match=words):
+        Coordination("127.0.0.1:1", "127.0.0.1", 1, tasks, start_s=1.0, say=print, credentials=NO_CREDENTIALS)
 
 
 WAITS = """

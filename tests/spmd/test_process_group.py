@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,3 +86,13 @@ def test_who_has_left_the_job_computes_no_more_with_the_others(second: ProcessGr
     second.close("DataError: the pictures are gone")
     with pytest.raises(ClusterError, match=r"worker:1 has left the job \(DataError: the pictures are gone\)\. "):
         second.check()
+
+
+def test_an_error_before_the_first_step_is_left_for_the_others(
+    second: ProcessGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "last_value", OSError("the disk is gone"), raising=False)
+    second._close_at_exit()  # noqa: SLF001 - as Python does
+    store = second._store  # noqa: SLF001
+    assert store.get("gone/1") == "worker:1 has failed: OSError: the disk is gone"
+    assert store.get("left/1") == "yes"

@@ -1,4 +1,4 @@
-"""How workers learn that all are up; real jobs are in `tests/cluster_allreduce`."""
+"""How workers learn that all are up, over real sockets; jobs with faults are in `tests/simulation/in_step`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from trainband.cluster import Address
-from trainband.errors import UnknownHost
+from trainband.errors import AddressInUse, UnknownHost
 from trainband.spmd.rendezvous import listening_host, rendezvous
+from trainband.spmd.sockets import Socket
 
 TASKS = ["worker:0", "worker:1"]
 
@@ -20,7 +21,7 @@ def test_nobody_is_listened_to_from_the_network_where_the_job_is_of_one_machine(
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     chief = Address(host, port)
-    met: dict[int, dict[int, socket.socket]] = {}
+    met: dict[int, dict[int, Socket]] = {}
     thread = Thread(target=lambda: met.update({0: rendezvous(chief, 0, TASKS, 20.0, print)}))
     thread.start()
     while True:
@@ -45,6 +46,13 @@ def test_where_the_chief_listens() -> None:
         assert listening_host(Address(host, 1)) in ("::", "0.0.0.0")
 
 
+def test_a_port_that_another_program_has_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(AddressInUse, match=rf"worker:0 cannot listen on its port {port}: Address already in use"):
+            rendezvous(Address("127.0.0.1", port), 0, TASKS, 20.0, print)
+
+
 def test_a_chief_whose_name_is_not_known_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -57,7 +65,7 @@ def test_a_chief_whose_name_is_not_known_yet_is_waited_for(monkeypatch: pytest.M
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return real("127.0.0.1", *args, **kwargs)
 
-    chief: dict[int, socket.socket] = {}
+    chief: dict[int, Socket] = {}
     thread = Thread(target=lambda: chief.update(rendezvous(Address("127.0.0.1", port), 0, TASKS, 20.0, print)))
     thread.start()
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)

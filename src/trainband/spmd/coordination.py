@@ -11,7 +11,7 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,13 @@ from trainband.cluster.certificate_files import CertificateFiles
 from trainband.cluster.credentials import Credentials
 from trainband.cluster.identity import Identity
 from trainband.cluster.resolvers.proxies import without_proxies
-from trainband.errors import ClusterError, DeadlineExceeded
+from trainband.errors import ClusterError
 from trainband.runtime.key_value import KeyValueStore
-from trainband.runtime.waiting import Say, Waiting
+from trainband.runtime.waiting import Say
 from trainband.spmd import jax_internals as inside
-from trainband.spmd.coordination_guard import CoordinationGuard
-from trainband.spmd.coordinator_proxy import CoordinatorProxy
 from trainband.spmd.jax_key_value import JaxKeyValueStore
-from trainband.spmd.private_socket import PrivateSocket
+from trainband.spmd.links import Links, connecting
 from trainband.spmd.proof import Proof
-from trainband.spmd.rendezvous import has_ended, listening, listening_host, rendezvous
 
 NEVER_S = 7 * 24 * 3600
 """JAX's own timeout for a silent task: ours is shorter, and ends with a message."""
@@ -39,11 +36,6 @@ CALL_S = 5
 
 CONNECT_S = 300
 """For the client to reach the service; all tasks are up by then. JAX ends the process afterwards."""
-
-LAST_WORDS_S = 1.0
-"""How long before that this process reports what it waited for."""
-
-POLL_S = 0.05
 
 _lock = threading.Lock()
 _started = ""
@@ -80,61 +72,29 @@ class Coordination:
     ) -> None:
         _claim(f"as {tasks[index]}")
         count = len(tasks)
-        self._proxy: CoordinatorProxy | None = None
-        self._guard: CoordinationGuard | None = None
         address = Address.parse(coordinator, tasks[0])
         certificates = _look_at_security(credentials, address, tasks[index], say, is_chief=index == 0)
         proof = Proof.of(credentials, tasks[index])
-        self._index = index
-        self._has_hung_up = False
-        self._connections = rendezvous(address, index, tasks, start_s, say, proof)
+        self._links = links = Links(address, index, tasks, start_s, say, proof)
         self._service: Any = None
-        self._place: PrivateSocket | None = None
-        connect_to = coordinator
         if index == 0:
             with _hushed():  # it warns of `recoverable` on stderr, each time
-                own = str(Address(listening_host(address), address.port))
-                if proof:
-                    self._place = PrivateSocket()
-                    self._guard = CoordinationGuard(listening(address, tasks[0]), self._place.path, proof)
-                    own = connect_to = self._place.address
                 self._service = inside.service_at(
-                    own, count, heartbeat_s=NEVER_S, shutdown_s=CALL_S, certificates=certificates
+                    links.serve_at, count, heartbeat_s=NEVER_S, shutdown_s=CALL_S, certificates=certificates
                 )
             # Python would shut it down on freeing it: see `close`.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._service))
-        else:
-            self._proxy = CoordinatorProxy(address.host, address.port, tasks[0], proof)
-            connect_to = self._proxy.address
         where = f"{tasks[0]} at {coordinator}"
-        self._client = connected(connect_to, index, where, certificates, say)
+        self._client = connected(links.connect_to, index, where, certificates, say, lost=lambda: links.lost)
         self.store: KeyValueStore = JaxKeyValueStore(self._client, where)
         """Holds the processes' messages."""
+        self.seal, self.cut_off, self.hang_up = links.seal, links.cut_off, links.hang_up
         inside.take_part(self._client, self._service, index, count, coordinator, own_host)
-
-    def seal(self) -> None:
-        """Removes the paths by which JAX's clients reach the service: all have connected, and none reconnects."""
-        for part in (self._proxy, self._place):
-            if part is not None:
-                part.seal()
 
     @property
     def lost(self) -> bool:
         """Whether the service has gone."""
-        return self._proxy is not None and self._proxy.broken.is_set()
-
-    def cut_off(self) -> frozenset[int]:
-        """Returns the processes whose connection to the chief has ended; empty except on the chief."""
-        if self._index:
-            return frozenset()
-        found = frozenset(index for index, one in self._connections.items() if has_ended(one))
-        return found if not self._has_hung_up else frozenset()
-
-    def hang_up(self) -> None:
-        """Closes the connections that show the chief that this process is alive. Idempotent."""
-        self._has_hung_up = True
-        for one in self._connections.values():
-            one.close()
+        return self._links.lost
 
     def close(self, *, well: bool) -> None:
         """Ends JAX's parts if all is well; else they end with the process, which they would only delay.
@@ -149,9 +109,7 @@ class Coordination:
         self._client.shutdown()
         if self._service is not None:
             self._service.shutdown()
-        for part in (self._proxy, self._guard):
-            if part is not None:
-                part.close()
+        self._links.close()
 
 
 def connected(
@@ -162,10 +120,9 @@ def connected(
     say: Say,
     *,
     connect_s: int = CONNECT_S,
+    lost: Callable[[], bool] = lambda: False,
 ) -> Any:
-    """Returns a connected client of the service at `address`.
-
-    Reports a wait of more than 2 s. If the service does not answer in `connect_s`, JAX ends the process.
+    """Returns a connected client of the service at `address`. If that does not answer, the process ends.
 
     Args:
       address: what the client connects to, which may be a proxy of this process.
@@ -174,6 +131,7 @@ def connected(
       certificates: for JAX's part.
       say: prints lines for the user.
       connect_s: how long the service may take.
+      lost: whether the service's process has gone.
     """
     with without_proxies():
         client = inside.client_of(
@@ -185,24 +143,8 @@ def connected(
             heartbeat_s=NEVER_S,
             certificates=certificates,
         )
-    ended = threading.Event()
-
-    def tell() -> None:
-        waiting = Waiting(connect_s - LAST_WORDS_S, say)
-        advice = "check that nothing between the machines filters connections to that port"
-        try:
-            while not ended.wait(POLL_S):
-                waiting.check(f"JAX's coordination service of {where} to answer", advice)
-        except DeadlineExceeded as exc:
-            say(str(exc))  # raising here would not help: JAX ends the process from C++ in a moment
-
-    teller = threading.Thread(target=tell, name="trainband-coordination", daemon=True)
-    teller.start()
-    try:
+    with connecting(where, connect_s, say, lost):
         client.connect()
-    finally:
-        ended.set()
-        teller.join()
     return client
 
 

@@ -6,13 +6,13 @@ reach, and the guard listens in its place.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import socket
-import threading
-from pathlib import Path
 
-from trainband.spmd.coordinator_proxy import CONNECT_S, PURPOSE, pump
-from trainband.spmd.proof import Proof
+from trainband.runtime import SYSTEM, Runtime
+from trainband.spmd.coordinator_proxy import CONNECT_S, end, pump
+from trainband.spmd.proof import COORDINATION, Proof
+from trainband.spmd.sockets import Listener, Place, Socket
 from trainband.spmd.strangers import Strangers
 
 
@@ -21,29 +21,28 @@ class CoordinationGuard:
 
     Args:
       listener: where the others expect the service.
-      service: the path of the service's socket.
+      service: where the service listens.
       proof: what callers must give.
+      runtime: threads.
     """
 
-    def __init__(self, listener: socket.socket, service: Path, proof: Proof) -> None:
+    def __init__(self, listener: Listener, service: Place, proof: Proof, runtime: Runtime = SYSTEM) -> None:
         self._listener = listener
         self._service = service
         self._proof = proof
-        self._lock = threading.Lock()
-        self._sockets: set[socket.socket] = set()
-        self._strangers = Strangers()
-        self._start(self._accept)
+        self._runtime = runtime
+        self._lock = runtime.lock()
+        self._sockets: set[Socket] = set()
+        self._strangers = Strangers(runtime=runtime)
+        runtime.thread(self._accept, "trainband-coordination-guard").start()
 
     def close(self) -> None:
         """Ends all connections. Idempotent."""
         with self._lock:
-            sockets = [self._listener, *self._sockets]
+            sockets: list[Socket | Listener] = [self._listener, *self._sockets]
         for one in sockets:
-            _end(one)
+            end(one)
         self._listener.close()
-
-    def _start(self, work: object, *arguments: object) -> None:
-        threading.Thread(target=work, args=arguments, name="trainband-coordination-guard", daemon=True).start()  # type: ignore[arg-type]
 
     def _accept(self) -> None:
         while True:
@@ -52,32 +51,32 @@ class CoordinationGuard:
             except OSError:
                 return  # closed
             self._strangers.add(caller)
-            self._start(self._let_in, caller)
+            let_in = functools.partial(self._let_in, caller)
+            self._runtime.thread(let_in, "trainband-coordination-guard").start()
 
-    def _let_in(self, caller: socket.socket) -> None:
+    def _let_in(self, caller: Socket) -> None:
         with caller:
             try:
-                proved = self._proof.ask(caller, PURPOSE)
+                proved = self._proof.ask(caller, COORDINATION)
             finally:
                 self._strangers.remove(caller)
             if proved is None:
                 return
-            with socket.socket(socket.AF_UNIX) as service:
-                service.settimeout(CONNECT_S)
-                try:
-                    service.connect(str(self._service))
-                except OSError:
-                    return  # it has ended
+            try:
+                service = self._service.connect(CONNECT_S)
+            except OSError:
+                return  # it has yet to start, or has ended
+            with service:
                 self._pass_on(caller, service)
 
-    def _pass_on(self, caller: socket.socket, service: socket.socket) -> None:
+    def _pass_on(self, caller: Socket, service: Socket) -> None:
         """Forwards both ways until either end closes; then closes both."""
         with self._lock:
             self._sockets |= {caller, service}
         for one in (caller, service):
             one.settimeout(None)
         caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        back = threading.Thread(target=self._one_way, args=(service, caller), name="trainband-guard-back", daemon=True)
+        back = self._runtime.thread(lambda: self._one_way(service, caller), "trainband-guard-back")
         back.start()
         self._one_way(caller, service)
         back.join()
@@ -85,12 +84,7 @@ class CoordinationGuard:
             self._sockets -= {caller, service}
 
     @staticmethod
-    def _one_way(source: socket.socket, target: socket.socket) -> None:
+    def _one_way(source: Socket, target: Socket) -> None:
         pump(source, target)
-        _end(source)
-        _end(target)
-
-
-def _end(one: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
+        end(source)
+        end(target)

@@ -10,20 +10,18 @@ reach.
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
-import threading
-import time
+from collections.abc import Callable
 
 from trainband.errors import AuthenticationError
-from trainband.spmd.private_socket import PrivateSocket
-from trainband.spmd.proof import Proof
+from trainband.runtime import SYSTEM, Runtime
+from trainband.spmd.proof import COORDINATION, Proof
+from trainband.spmd.sockets import SYSTEM_SOCKETS, Listener, Socket, Sockets
 
 CHUNK = 1 << 16
 CONNECT_S = 10.0
 RETRY_S = 0.02
-
-
-PURPOSE = "coordination"
 
 
 class CoordinatorProxy:
@@ -33,18 +31,30 @@ class CoordinatorProxy:
       host, port: of the service, or of its guard.
       chief: the task there.
       proof: what this task gives there.
+      runtime, sockets: threads, time and network.
     """
 
-    def __init__(self, host: str, port: int, chief: str, proof: Proof) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        chief: str,
+        proof: Proof,
+        *,
+        runtime: Runtime = SYSTEM,
+        sockets: Sockets = SYSTEM_SOCKETS,
+    ) -> None:
         self._upstream = host, port
         self._chief = chief
         self._proof = proof
-        self._sockets: list[socket.socket] = []
-        self._lock = threading.Lock()
+        self._runtime = runtime
+        self._network = sockets
+        self._sockets: list[Socket] = []
+        self._lock = runtime.lock()
         self._closed = False
-        self.broken = threading.Event()
+        self.broken = runtime.event()
         """Set when the service has closed a connection, or cannot be reached."""
-        self._place = PrivateSocket()
+        self._place = sockets.private()
         self.address = self._place.address
         """Where to connect instead."""
         self._listener = self._place.listen()
@@ -59,14 +69,13 @@ class CoordinatorProxy:
         self.seal()
         with self._lock:
             self._closed = True
-            sockets = [self._listener, *self._sockets]
+            sockets: list[Socket | Listener] = [self._listener, *self._sockets]
         for one in sockets:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+            end(one)
             one.close()
 
-    def _spawn(self, target: object, *args: object) -> None:
-        threading.Thread(target=target, args=args, name="trainband-proxy", daemon=True).start()  # type: ignore[arg-type]
+    def _spawn(self, work: Callable[[], object]) -> None:
+        self._runtime.thread(work, "trainband-proxy").start()
 
     def _accept(self) -> None:
         while True:
@@ -75,9 +84,9 @@ class CoordinatorProxy:
             except OSError:
                 return  # closed
             self._keep(inner)
-            self._spawn(self._connect, inner)
+            self._spawn(functools.partial(self._connect, inner))
 
-    def _connect(self, inner: socket.socket) -> None:
+    def _connect(self, inner: Socket) -> None:
         outer = self._reached()
         if outer is None:
             self.broken.set()
@@ -85,28 +94,30 @@ class CoordinatorProxy:
         outer.settimeout(None)
         self._keep(outer)
         outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._spawn(pump, inner, outer)
+        self._spawn(lambda: pump(inner, outer))
         if not pump(outer, inner):
-            inner.close()  # it was another program; JAX's client tries again
+            end(inner)  # it was another program, or the service has yet to start; JAX's client tries again
+            inner.close()
         elif not self._closed:
             self.broken.set()
 
-    def _reached(self) -> socket.socket | None:
+    def _reached(self) -> Socket | None:
         """Connects to the service, which may be about to start; `None` if it does not."""
-        until = time.monotonic() + CONNECT_S
-        while not self._closed and time.monotonic() < until:
+        until = self._runtime.clock() + CONNECT_S
+        while not self._closed and self._runtime.clock() < until:
             with contextlib.suppress(OSError):
-                outer = socket.create_connection(self._upstream, timeout=CONNECT_S)
+                where = f"the coordination service at {self._upstream[0]}"
+                outer = self._network.connect(*self._upstream, CONNECT_S)
                 try:
-                    self._proof.give(outer, PURPOSE, self._chief, f"the coordination service at {self._upstream[0]}")
+                    self._proof.give(outer, COORDINATION, self._chief, where)
                 except (OSError, AuthenticationError):  # it is ending, or another program has its port now
                     outer.close()
                 else:
                     return outer
-            time.sleep(RETRY_S)
+            self._runtime.sleep(RETRY_S)
         return None
 
-    def _keep(self, one: socket.socket) -> None:
+    def _keep(self, one: Socket) -> None:
         with self._lock:
             self._sockets.append(one)
             closed = self._closed
@@ -114,7 +125,7 @@ class CoordinatorProxy:
             one.close()
 
 
-def pump(source: socket.socket, target: socket.socket) -> bool:
+def pump(source: Socket, target: Socket) -> bool:
     """Forwards everything until the end; returns whether anything came."""
     came = False
     with contextlib.suppress(OSError):  # the other end has gone
@@ -122,3 +133,9 @@ def pump(source: socket.socket, target: socket.socket) -> bool:
             came = True
             target.sendall(data)
     return came
+
+
+def end(one: Socket | Listener) -> None:
+    """Ends a connection. `close` alone would not while another thread waits to receive from it."""
+    with contextlib.suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)

@@ -139,7 +139,8 @@ class FailureDetector:
         """Waits for the others to read the store in this process; returns whether all have left."""
         until = self._runtime.clock() + LINGER_S
         while self._runtime.clock() < until:
-            if len({*self._store.list("left/"), *self._store.list("gone/")}) == len(self._tasks):
+            # One that is taken for gone may yet read that it is.
+            if len({*map(int, self._store.list("left/")), *self._connection.cut_off()}) == len(self._tasks):
                 return True
             self._runtime.sleep(POLL_S)
         return False

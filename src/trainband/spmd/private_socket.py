@@ -48,6 +48,21 @@ class PrivateSocket:
         listener.listen()
         return listener
 
+    def connect(self, timeout_s: float) -> socket.socket:
+        """Returns a connection to what listens there.
+
+        Raises:
+          OSError: nothing does.
+        """
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(str(self.path))
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
     def seal(self) -> None:
         """Removes the path; connections stay. A process that is killed later leaves nothing behind. Idempotent."""
         atexit.unregister(self.seal)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -22,10 +21,16 @@ from trainband.cluster.certificate_files import CertificateFiles, Revocations, r
 from trainband.cluster.credentials import Credentials
 from trainband.cluster.identity import Identity, Role
 from trainband.errors import AuthenticationError, ClusterError
+from trainband.runtime.base import Clock
 from trainband.runtime.formatting import printable
+from trainband.spmd.sockets import Socket
 
 _NONCE_BYTES = 16
 _MAC_BYTES = 32
+_REFUSED = bytes(_MAC_BYTES)
+"""The listener's answer to a caller without the secret. It just hangs up on one that may try again."""
+RENDEZVOUS, COORDINATION = PURPOSES = "rendezvous", "coordination"
+"""Of connections."""
 PROOF_S = 5.0
 """For the other end's part."""
 _RECORD_HEADER_BYTES = 5
@@ -56,10 +61,14 @@ class Proof:
     Args:
       secret: the job's; empty without one.
       certificates: the task's own; `None` without any.
+      clock: monotonic seconds.
     """
 
-    def __init__(self, secret: bytes = b"", certificates: CertificateFiles | None = None) -> None:
+    def __init__(
+        self, secret: bytes = b"", certificates: CertificateFiles | None = None, clock: Clock = time.monotonic
+    ) -> None:
         self._secret = secret
+        self._clock = clock
         self._certificates = certificates
         self._revoked = None if certificates is None else Revocations(certificates.directory)
 
@@ -77,13 +86,13 @@ class Proof:
         """Whether anything is proved at all."""
         return bool(self._secret) or self._certificates is not None
 
-    def ask(self, connection: socket.socket, purpose: str) -> Peer | None:
+    def ask(self, connection: Socket, purpose: str) -> Peer | None:
         """The listener's side: returns the caller, or `None` if it has not proved that it is a worker of the job.
 
         Args:
           purpose: of the connection; a proof for one is invalid for another.
         """
-        line, identity = _Line(connection), None
+        line, identity = _Line(connection, self._clock), None
         try:
             if self._certificates is not None:
                 identity = self._ask_certificate(line)
@@ -94,7 +103,7 @@ class Proof:
             return None
         return Peer(identity)
 
-    def give(self, connection: socket.socket, purpose: str, listener: str, where: str) -> None:
+    def give(self, connection: Socket, purpose: str, listener: str, where: str) -> None:
         """The caller's side.
 
         Args:
@@ -104,9 +113,9 @@ class Proof:
 
         Raises:
           AuthenticationError: the listener has not proved itself, or rejects our proof.
-          OSError: it has gone, or is silent.
+          OSError: it has gone, is silent, or is of the job but listens for another purpose: try again.
         """
-        line = _Line(connection)
+        line = _Line(connection, self._clock)
         if self._certificates is not None:
             self._give_certificate(line, listener, where)
         if self._secret:
@@ -176,16 +185,15 @@ class Proof:
         answer = line.receive(_NONCE_BYTES + _MAC_BYTES)
         theirs, proof = answer[:_NONCE_BYTES], answer[_NONCE_BYTES:]
         if not hmac.compare_digest(proof, self._mac(b"caller", purpose, nonce, theirs)):
-            raise AuthenticationError("it does not know the secret.")
+            if not any(hmac.compare_digest(proof, self._mac(b"caller", one, nonce, theirs)) for one in PURPOSES):
+                line.send(_REFUSED)
+            raise AuthenticationError("it does not know the secret, or has come for something else.")
         line.send(self._mac(b"listener", purpose, nonce, theirs))
 
     def _give_secret(self, line: _Line, purpose: str, where: str) -> None:
         theirs, nonce = line.receive(_NONCE_BYTES), os.urandom(_NONCE_BYTES)
         line.send(nonce + self._mac(b"caller", purpose, theirs, nonce))
-        try:
-            answer = line.receive(_MAC_BYTES)
-        except ConnectionError:
-            answer = b""
+        answer = line.receive(_MAC_BYTES)
         if not hmac.compare_digest(answer, self._mac(b"listener", purpose, theirs, nonce)):
             raise AuthenticationError(
                 f"{where} and this task do not know the same secret; give all tasks of the job the same "
@@ -200,9 +208,10 @@ class Proof:
 class _Line:
     """A socket with the deadline of a proof."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: Socket, clock: Clock) -> None:
         self._connection = connection
-        self._until = time.monotonic() + PROOF_S
+        self._clock = clock
+        self._until = clock() + PROOF_S
 
     def send(self, data: bytes) -> None:
         """Sends all of it."""
@@ -221,7 +230,7 @@ class _Line:
         return data
 
     def _wait_no_longer(self) -> None:
-        left_s = self._until - time.monotonic()
+        left_s = self._until - self._clock()
         if left_s <= 0:
             raise TimeoutError("the other end takes too long")
         self._connection.settimeout(left_s)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
-import threading
+
+from trainband.runtime import SYSTEM, Runtime
+from trainband.spmd.sockets import Socket
 
 MOST_STRANGERS = 64
 """Callers that are being asked for a proof at a time."""
@@ -19,16 +21,16 @@ class Strangers:
 
     Args:
       most: how many there may be.
-      dice: picks the one to close.
+      runtime: picks the one to close.
     """
 
-    def __init__(self, most: int = MOST_STRANGERS, dice: random.Random | None = None) -> None:
+    def __init__(self, most: int = MOST_STRANGERS, runtime: Runtime = SYSTEM) -> None:
         self._most = most
-        self._dice = dice or random.Random()
-        self._lock = threading.Lock()
-        self._asked: list[socket.socket] = []
+        self._dice = random.Random(runtime.token())
+        self._lock = runtime.lock()
+        self._asked: list[Socket] = []
 
-    def add(self, caller: socket.socket) -> None:
+    def add(self, caller: Socket) -> None:
         """Counts a caller. It, or another one, is disconnected if there are too many; a worker calls again."""
         with self._lock:
             self._asked.append(caller)
@@ -38,7 +40,7 @@ class Strangers:
         with contextlib.suppress(OSError):  # it has just gone by itself
             drawn.shutdown(socket.SHUT_RDWR)  # wakes the thread that asks it, and that closes it
 
-    def remove(self, caller: socket.socket) -> None:
+    def remove(self, caller: Socket) -> None:
         """Stops counting a caller that has been asked."""
         with self._lock, contextlib.suppress(ValueError):  # it was disconnected
             self._asked.remove(caller)

@@ -2,39 +2,52 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from tests.simulation.faults import Crash, Cut, Pause
-from tests.simulation.in_step.connection import Hub, SimulatedConnection
+from tests.simulation.in_step.connection import SECRET, SimulatedConnection
 from tests.simulation.in_step.exchanges import Mailbox, SimulatedControl, SimulatedProgram, SimulatedState
 from tests.simulation.in_step.scenario import (
     START_S,
     TIMEOUT_S,
+    Crowds,
+    Doubles,
     Evaluates,
+    Fault,
     Hangs,
     Raises,
+    Restarts,
     Scenario,
+    Start,
+    StaysAway,
     Strays,
 )
+from tests.simulation.in_step.sockets import SimulatedSockets, Wires
 from tests.simulation.network import Network
 from tests.simulation.process import Clock, Failed, Process, sleep
 from tests.simulation.runtime import SimulatedRuntime
 from tests.simulation.scheduler import Scheduler
-from trainband.cluster import Cluster, ClusterSpec, Task
+from trainband.cluster import Address, Cluster, ClusterSpec, Task
+from trainband.errors import AddressInUse, DeadlineExceeded, Refused
 from trainband.model.batch import Several
 from trainband.spmd.agreement import MAKES
 from trainband.spmd.batch_sharding import OwnPart
 from trainband.spmd.calls import Calls
+from trainband.spmd.connection import Connection
 from trainband.spmd.end_of_training import EndOfTraining
 from trainband.spmd.first_step import FirstStep
+from trainband.spmd.links import Links
 from trainband.spmd.pipeline import Pipeline
 from trainband.spmd.process_group import ProcessGroup
+from trainband.spmd.proof import Proof
 from trainband.spmd.step_inputs import StepInputs
 from trainband.spmd.steps import MeshSteps
 
@@ -107,6 +120,7 @@ class Outcome(NamedTuple):
       scenario: of the job.
       history: everything that happened in it.
       sent: when each value was given to the store, by its key.
+      beats: when heartbeats of each process have come to the store.
       exchanges: of each process, when it began each exchange.
       first_calls: the exchanges whose programs are compiled before.
       unfinished: the processes that have not ended.
@@ -115,6 +129,7 @@ class Outcome(NamedTuple):
     scenario: Scenario
     history: Sequence[Record]
     sent: dict[str, float]
+    beats: Sequence[Sequence[float]]
     exchanges: Sequence[Sequence[float]]
     first_calls: frozenset[int]
     unfinished: Sequence[int]
@@ -228,7 +243,6 @@ class Member:
     # --- its script
 
     def _run(self) -> None:
-        sleep(self.process, self._dice.uniform(0.0, 2.0))
         spec = ClusterSpec({"worker": [f"worker-{index}:2222" for index in range(len(self.job.processes))]})
         group: ProcessGroup | None = None
         failure = ""
@@ -239,7 +253,7 @@ class Member:
                 timeout_s=TIMEOUT_S,
                 start_s=START_S,
                 say=self.say,
-                connect=lambda *_, **__: self.job.connect(self.index),
+                connect=self.connect,
                 runtime=self._runtime,
             )
             self._script(group)
@@ -251,6 +265,22 @@ class Member:
             group.close(failure)
         self._why = failure or "well"
         self.process.die()
+
+    def connect(self, coordinator: str, own_host: str, index: int, tasks: Sequence[str], **given: Any) -> Connection:
+        """Meets the others."""
+        del own_host, given["credentials"]
+        return SimulatedConnection(
+            coordinator,
+            index,
+            tasks,
+            **given,
+            sockets=SimulatedSockets(self.job.wires, self.process),
+            runtime=self._runtime,
+            process=self.process,
+            sent=self.job.sent,
+            beats=lambda other: self.job.beats[other].append(self.process.now),
+            breaks=lambda: self.note(Happened, "JAX ends the process: its connection has broken"),
+        )
 
     def _script(self, group: ProcessGroup) -> None:
         scenario = self.job.scenario
@@ -316,7 +346,7 @@ class Member:
 
     def _do(self, group: ProcessGroup, step: int) -> None:
         for deed in self.job.scenario.faults:
-            if isinstance(deed, Crash | Pause | Cut) or (deed.task, deed.step) != (self.task, step):
+            if isinstance(deed, Crash | Pause | Cut | Start) or (deed.task, deed.step) != (self.task, step):
                 continue
             self.note(Happened, deed)
             match deed:
@@ -353,7 +383,8 @@ class Job:
         self.history: list[Record] = []
         self.show: Callable[[Record], None] | None = None
         self.scheduler = Scheduler()
-        dice = random.Random(scenario.seed)
+        self._dice = dice = random.Random(scenario.seed)
+        self._others: list[Process] = []
         self.network = Network(self.scheduler, dice)
         self.network.weather = scenario.weather
         clocks = [Clock(dice.uniform(-1000.0, 0.0), dice.uniform(0.99, 1.01)) for _ in range(scenario.workers)]
@@ -361,8 +392,11 @@ class Job:
             Process(f"worker:{index}", index, f"host-{index}", self.scheduler, dice, clock)
             for index, clock in enumerate(clocks)
         ]
-        self._hub = Hub(self.network, self.processes)
-        self._connected: dict[int, Process] = {}
+        self.wires = Wires(self.network, {f"worker-{one.life}": one.name for one in self.processes})
+        self.sent: dict[str, float] = {}
+        """When each value was given to the store, by its key."""
+        self.beats: list[list[float]] = [[] for _ in self.processes]
+        """When heartbeats of each process have come to the store."""
         self.members = [Member(self, index) for index in range(scenario.workers)]
         for member in self.members:
             member.mailbox.others = [other.mailbox for other in self.members]
@@ -373,30 +407,66 @@ class Job:
         if self.show is not None:
             self.show(record)
 
-    def connect(self, index: int) -> SimulatedConnection:
-        """Returns once all have come, as the rendezvous does. The faults are planned when the last one has."""
-        process = self.processes[index]
-        self._connected[index] = process
-        if len(self._connected) == len(self.processes):
-            self._plan()
-        while len(self._connected) < len(self.processes):
-            sleep(process, 0.05)
-        sleep(process, process.dice.uniform(0.0, 1.5))  # until JAX has connected it
-        return SimulatedConnection(self._hub, index)
-
     def _plan(self) -> None:
+        starts = list(self.scenario.starts)
         for fault in self.scenario.faults:
-            if isinstance(fault, Crash | Pause | Cut):
-                self.scheduler.after(fault.at, lambda fault=fault: self._do(fault))  # type: ignore[misc]
+            if isinstance(fault, Restarts):
+                index = self._index(fault)
+                before = self._other(fault.task, index)
+                self.scheduler.at(
+                    starts[index], before.thread(functools.partial(self._meet, before, index), "main").start
+                )
+                self.scheduler.at(fault.at, before.die)
+                starts[index] = fault.at + fault.length_s
+            if not isinstance(fault, Raises | Hangs | Strays | Evaluates):
+                self.scheduler.at(fault.at, functools.partial(self._do, fault))
+        for member, at in zip(self.members, starts, strict=True):
+            self.scheduler.at(at, member.start)
 
-    def _do(self, fault: Crash | Pause | Cut) -> None:
-        index = int(self.scenario.place(fault).partition(":")[2])
+    def _index(self, fault: Fault) -> int:
+        return int(self.scenario.place(fault).partition(":")[2])
+
+    def _other(self, name: str, index: int) -> Process:
+        """Returns a process that is not part of the job, or no longer will be."""
+        other = Process(name, len(self.processes) + len(self._others), f"host-{index}", self.scheduler, self._dice)
+        self._others.append(other)
+        return other
+
+    def _meet(self, process: Process, index: int) -> None:
+        """Comes to the rendezvous as one of the workers."""
+        tasks = [one.name for one in self.processes]
+        runtime, sockets = SimulatedRuntime(process, lambda _: None), SimulatedSockets(self.wires, process)
+        proof = Proof(SECRET, clock=process.clock)
+        Links(Address("worker-0", 2222), index, tasks, START_S, lambda _: None, proof, runtime, sockets)
+
+    def _double(self, process: Process, index: int) -> None:
+        try:
+            self._meet(process, index)
+        except Exception as exc:
+            if type(exc) in (Refused, DeadlineExceeded, AddressInUse):
+                return
+            self.note(Happened(self.scheduler.now, index, f"another process of this task fails: {exc!r}"))
+        finally:
+            process.die()
+
+    def _bother(self, process: Process, number: int) -> None:
+        """Connects to the chief as a stranger."""
+        with suppress(OSError):
+            connection = SimulatedSockets(self.wires, process).connect("worker-0", 2222, START_S)
+            if number % 2:
+                connection.sendall(b"trainband worker 1\n".ljust(48))
+            connection.settimeout(None)
+            while connection.recv(64):
+                pass
+
+    def _do(self, fault: Crash | Pause | Cut | Start) -> None:
+        index = self._index(fault)
         process, now = self.processes[index], self.scheduler.now
         if not process.alive:
             return
         self.note(Happened(now, index, fault))
         match fault:
-            case Crash():
+            case Crash() | StaysAway():
                 process.die()
             case Pause():
                 process.pause()
@@ -406,16 +476,22 @@ class Job:
                 for target in targets:
                     self.network.cut(fault.source, target, now + fault.length_s)
                     self.network.cut(target, fault.source, now + fault.length_s)
+            case Doubles():
+                double = self._other(fault.task, index)
+                double.thread(lambda: self._double(double, index), "main").start()
+            case Crowds():
+                crowd = self._other("stranger", 0)
+                for number in range(fault.callers):
+                    crowd.thread(functools.partial(self._bother, crowd, number), "main").start()
 
     def run(self) -> Outcome:
         """Runs the job to its end."""
-        for member in self.members:
-            member.start()
+        self._plan()
         self.scheduler.run(PATIENCE_S, lambda: not any(process.alive for process in self.processes))
         unfinished = [index for index, process in enumerate(self.processes) if process.alive]
-        for process in self.processes:
+        for process in (*self.processes, *self._others):
             process.on_death.clear()
             process.bury()
         exchanges = [member.mailbox.sent for member in self.members]
         first_calls = frozenset(number for member in self.members for number in member.mailbox.first_calls)
-        return Outcome(self.scenario, self.history, self._hub.sent, exchanges, first_calls, unfinished)
+        return Outcome(self.scenario, self.history, self.sent, self.beats, exchanges, first_calls, unfinished)

@@ -9,7 +9,16 @@ from collections.abc import Iterator
 from tests.simulation.faults import Cut, Pause
 from tests.simulation.history import Violation
 from tests.simulation.in_step.job import Agreed, Ended, Happened, Outcome, Said, Trained, Waited
-from tests.simulation.in_step.scenario import TIMEOUT_S, Evaluates, Fault, Hangs, Strays
+from tests.simulation.in_step.scenario import (
+    CHIEF,
+    TIMEOUT_S,
+    Crowds,
+    Evaluates,
+    Fault,
+    Hangs,
+    Restarts,
+    Strays,
+)
 from tests.simulation.network import CALM
 from trainband.runtime.waiting import FIRST_NOTICE_S, NOTICE_EVERY_S
 from trainband.spmd.failure_detector import ALARMED_S, BEAT_S, COME_OUT_S, LINGER_S
@@ -21,7 +30,6 @@ WAITED = "a process names a task other than the one that it waits for"
 TOGETHER = "processes end at different steps, or have different answers"
 BROKEN = "something has happened that must not"
 
-CHIEF = "worker:0"
 STALE_S = 4.0
 """How long after an outage of the network or a process the heartbeats may be old."""
 
@@ -29,6 +37,7 @@ ACCUSED = re.compile(
     r"(worker:\d+) (?:at \S+ (?:is gone|is stuck|has left)|has failed|did not come up)"
     r"|(?<=but )(worker:\d+), though alive"
 )
+MISSING = re.compile(r"for (worker:\d+(?:, worker:\d+)*)(?: at \S+)? to (?:come up;|answer)")
 ALL_LIVE = "all workers are alive and have waited for one another"
 
 
@@ -48,7 +57,7 @@ def is_harmful(fault: Fault) -> bool:
     """Whether the job cannot continue."""
     if isinstance(fault, Pause | Cut):
         return fault.length_s > TIMEOUT_S
-    return not isinstance(fault, Evaluates)
+    return not isinstance(fault, Evaluates | Restarts | Crowds)
 
 
 def _ends(outcome: Outcome) -> Iterator[Violation]:
@@ -60,12 +69,18 @@ def _ends(outcome: Outcome) -> Iterator[Violation]:
 
 def _names(outcome: Outcome) -> Iterator[Violation]:
     harmful = [fault for _, fault in faults_of(outcome) if is_harmful(fault)]
+    ended: set[str] = set()
     for one in outcome.history:
+        if isinstance(one, Ended):
+            ended.add(f"worker:{one.worker}")
         if isinstance(one, Ended) and one.why not in ("well", "killed"):
             who = f"worker:{one.worker}"
             # If the network is slow, the chief does not stay long enough for all to read why.
             is_cut_short = outcome.scenario.weather is not CALM and f"{CHIEF} at worker-0:2222 is gone" in one.why
-            if not any(is_cut_short or _is_right(one.why, who, fault) for fault in harmful):
+            missing = MISSING.search(one.why)
+            # Those that have waited for another may have given up before this one. The chief would say so.
+            have_given_up = harmful and missing and ended - {CHIEF} >= set(missing[1].split(", "))
+            if not (have_given_up or any(is_cut_short or _is_right(one.why, who, fault) for fault in harmful)):
                 yield Violation(one.at, NAMED, f"{who} ends: {one.why}")
 
 
@@ -73,8 +88,11 @@ def _is_right(why: str, who: str, fault: Fault) -> bool:
     """Whether a process may end for this reason because of this fault."""
     accused = ACCUSED.search(why)
     named = None if accused is None else accused[1] or accused[2]
+    ends = {fault.source, fault.target or CHIEF} if isinstance(fault, Cut) else {fault.task}
+    if missing := MISSING.search(why):
+        names = missing[1].split(", ")
+        named = next((name for name in names if name in ends), names[0])
     if isinstance(fault, Cut):
-        ends = {fault.source, fault.target or CHIEF}
         if CHIEF not in ends:  # those two do not know it, and no other process can
             return named in ends or ALL_LIVE in why
         if who not in ends:
@@ -168,6 +186,7 @@ class _Waits:
             if not self._has_come(wait, index, before)
             or self._is_silent(wait.worker, index, line.at)
             or self._is_silent(0, index, line.at)
+            or not any(line.at - ALARMED_S < at < line.at - BEAT_S for at in self._outcome.beats[index])
             or self._evaluates(index, line.at)  # in a call before, it has said what it brings to this exchange
         }
         if not named <= late:

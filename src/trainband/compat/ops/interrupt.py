@@ -27,8 +27,7 @@ class _Interrupts:
 
     def __init__(self) -> None:
         self._ear: socket.socket | None = None
-        self._mouth: socket.socket | None = None
-        self._watching = False
+        """Receives the numbers of the signals, while a run is watched."""
         self._came = False
 
     @contextmanager
@@ -38,13 +37,10 @@ class _Interrupts:
         The second Ctrl-C takes effect at once.
         """
         handler = signal.getsignal(signal.SIGINT)
-        if threading.current_thread() is not threading.main_thread() or self._watching or not callable(handler):
+        is_watched = self._ear is not None
+        if threading.current_thread() is not threading.main_thread() or is_watched or not callable(handler):
             yield
             return
-        if self._ear is None or self._mouth is None:
-            self._ear, self._mouth = socket.socketpair()
-            self._ear.setblocking(False)
-            self._mouth.setblocking(False)
         pressed: list[FrameType | None] = []
 
         def note(number: int, frame: FrameType | None) -> None:
@@ -52,24 +48,28 @@ class _Interrupts:
             if len(pressed) > 1:
                 handler(number, frame)
 
-        wakeup = signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGINT, note)
-        self._watching = True
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, handler)
-            signal.set_wakeup_fd(wakeup)
-            self.check(None)
-            self._watching, self._came = False, False
+        ear, mouth = socket.socketpair()
+        with ear, mouth:
+            ear.setblocking(False)
+            mouth.setblocking(False)
+            wakeup = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
+            signal.signal(signal.SIGINT, note)
+            self._ear = ear
+            try:
+                yield
+            finally:
+                signal.signal(signal.SIGINT, handler)
+                signal.set_wakeup_fd(wakeup)
+                self._ear, self._came = None, False
         if pressed:
             handler(signal.SIGINT, pressed[0])
 
     def check(self, _: Any) -> np.bool_:
         """Whether Ctrl-C was pressed."""
-        if self._watching and not self._came and self._ear is not None:
-            with suppress(BlockingIOError):
-                self._came = signal.SIGINT in self._ear.recv(4096)
+        ear = self._ear
+        if ear is not None and not self._came:
+            with suppress(OSError):  # nothing has come, or a second Ctrl-C has just ended the run
+                self._came = signal.SIGINT in ear.recv(4096)
         return np.bool_(self._came)
 
 
