@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import json
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.programs import until
 
 Object = dict[str, Any]
 
@@ -45,6 +46,8 @@ class FakePod:
     job: str
     lines: list[tuple[str, str]] = field(default_factory=list)
     ended: bool = False
+    over: bool = False
+    """Whether its thread has ended."""
     broken: int = 0
     asked_to_end: threading.Event = field(default_factory=threading.Event)
 
@@ -125,8 +128,6 @@ class FakeCluster:
         self.quota = ""
         """A message with which pods are refused."""
         self.jobset = jobset
-        self.grace_s = 0.3
-        """How long a deleted pod may take to end."""
         self.out_of_order = 0
         """How many requests are answered with 503 from now on."""
         self.closing = False
@@ -228,9 +229,17 @@ class FakeCluster:
         content = {"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}}
         pod = FakePod(self, content, name)
         self.objects["Pod", pod.name], self.pods[pod.name] = content, pod
-        thread = threading.Thread(target=self.behave, args=(pod,), name=f"pod {pod.name}", daemon=True)
+        thread = threading.Thread(target=self._live, args=(pod,), name=f"pod {pod.name}", daemon=True)
         self.threads.append(thread)
         thread.start()
+
+    def _live(self, pod: FakePod) -> None:
+        try:
+            self.behave(pod)
+        finally:
+            with self.changed:
+                pod.over = True
+                self.changed.notify_all()
 
     def remove(self, kind: str, name: str) -> bool:
         """Deletes an object and whatever belongs to it."""
@@ -252,10 +261,10 @@ class FakeCluster:
             return True
 
     def _bury(self, name: str) -> None:
-        """The pod goes once its process has ended, or after a moment."""
+        """The pod goes once it has done what the test says."""
         pod = self.pods[name]
         with self.changed:
-            self.changed.wait_for(lambda: pod.ended or self.closing, timeout=self.grace_s)
+            self.changed.wait_for(lambda: pod.over or self.closing)
             pod.ended = True
             self.objects.pop(("Pod", name), None)
             self.changed.notify_all()
@@ -414,12 +423,7 @@ def serving(cluster: FakeCluster, directory: Path) -> Iterator[Path]:
         server.shutdown()
         server.server_close()
         thread.join()
-        until = time.monotonic() + 10
-        while time.monotonic() < until and any(
-            one is not threading.current_thread() and one.daemon and one.is_alive() and "process_request" in one.name
-            for one in threading.enumerate()
-        ):
-            time.sleep(0.01)
+        until(lambda: not any("process_request" in one.name for one in threading.enumerate()), "the last answers")
         for one in cluster.threads:
             one.join(10)
 

@@ -29,6 +29,7 @@ def flags() -> argparse.Namespace:
     parser.add_argument("--task_index")
     parser.add_argument("--train_steps", type=int)
     parser.add_argument("--pause_s", type=float, default=0.0, help="before each batch")
+    parser.add_argument("--go", type=Path, help="wait after 20 batches until this file is there")
     parser.add_argument("--transport", default="auto", choices=["auto", "flight", "ucx", "shared-memory"])
     parser.add_argument("--learning_rate", type=float, default=0.1)
     parser.add_argument("--momentum", type=float)
@@ -66,7 +67,7 @@ def main() -> None:
         with trainband.MonitoredSession(trainer) as session:
             for one in session.feed(batches(seed, fault, flag.pause_s)):
                 session.run(one)
-    result = trainer.fit(batches(seed, fault, flag.pause_s), steps=flag.train_steps)
+    result = trainer.fit(batches(seed, fault, flag.pause_s, flag.go), steps=flag.train_steps)
     print(f"{task} is done at global step {result.global_step}, refused {result.refused}", flush=True)
     if fault == "evaluates for ever":
         print("evaluating", flush=True)
@@ -109,13 +110,15 @@ def batch(rng: np.random.Generator) -> tuple[Any, Any]:
     return x, np.stack([x.sum(1), x[:, 0], 1 - x[:, 1]], axis=1)
 
 
-def batches(seed: int, fault: str, pause_s: float) -> Iterator[Any]:
+def batches(seed: int, fault: str, pause_s: float, go: Path | None = None) -> Iterator[Any]:
     rng = np.random.default_rng(seed)
     number = 0
     while True:
         x, y = batch(rng)
         if number == 20:
             print("training", flush=True)
+            while go and not go.exists():
+                time.sleep(0.02)
             if fault == "shape changes":
                 x, y = x[:7], y[:7]
         if fault == "always infinite" or (fault == "infinite at times" and number % 10 == 3):

@@ -365,7 +365,7 @@ def until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE
     while not condition():
         if time.monotonic() > end:
             pytest.fail(f"{what} did not happen within {deadline_s:g} s")
-        threading.Event().wait(0.05)
+        threading.Event().wait(0.02)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,6 +20,8 @@ import optax
 
 import trainband
 from trainband.strategies.base import StepReport
+
+HELD_AT = 60
 
 RULES: dict[str, Any] = {
     "sync": trainband.Sync(),
@@ -45,10 +48,11 @@ def loss(params: Any, batch: Any, key: jax.Array) -> Any:
 
 
 class Slow(trainband.Hook):
-    """Gives every step a length, and says when the first was made."""
+    """Gives every step a length, says when the first was made, and makes the last ones when it is told to."""
 
-    def __init__(self, step_s: float) -> None:
+    def __init__(self, step_s: float, go: Path | None) -> None:
         self._step_s = step_s
+        self._go = go
         self._said = False
 
     def after_run(self, session: trainband.MonitoredSession, report: StepReport) -> None:  # noqa: ARG002
@@ -56,6 +60,8 @@ class Slow(trainband.Hook):
             print("training", flush=True)
             self._said = True
         time.sleep(self._step_s)
+        while self._go and report.global_step >= HELD_AT and not self._go.exists():
+            time.sleep(0.02)
 
 
 def main() -> None:
@@ -65,6 +71,7 @@ def main() -> None:
     parser.add_argument("--rule", choices=RULES, default="sync")
     parser.add_argument("--save_steps", type=int, default=20)
     parser.add_argument("--step_s", type=float, default=0.0)
+    parser.add_argument("--go", type=Path, help=f"wait after {HELD_AT} steps until this file is there")
     parser.add_argument("--shared", action="store_true")
     parser.add_argument("--batches", type=int, default=0, help="that this task has; 0 for no end")
     parser.add_argument("--hidden", type=int, default=0, help="of another model")
@@ -98,7 +105,7 @@ def main() -> None:
         save_steps=flag.save_steps,
         validation=[(x[:500], y[:500])],
         every=1_000_000,
-        hooks=[Slow(flag.step_s)],
+        hooks=[Slow(flag.step_s, flag.go)],
     )
     print(f"{result.task} trained on {result.examples} examples", flush=True)
     if flag.shared:

@@ -91,13 +91,14 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 TRAINS_IN_STEP = """
-import sys, time
+import os, sys, time
 import jax.numpy as jnp, numpy as np, optax
 import trainband
 
 def batches():
     while True:
-        time.sleep(0.1)
+        if not os.path.exists(sys.argv[1]):
+            time.sleep(0.1)
         yield np.ones(4, np.float32)
 
 cluster = trainband.cluster.resolve()
@@ -106,7 +107,7 @@ trainband.Trainer(
     loss=lambda params, batch: (params["w"] * batch).mean(),
     optimizer=optax.sgd(0.01),
     strategy=trainband.MultiWorkerMirrored(cluster),
-).fit(batches(), 60, checkpoint_dir=sys.argv[1] if len(sys.argv) > 1 else None)
+).fit(batches(), 600, checkpoint_dir=sys.argv[2] if len(sys.argv) > 2 else None)
 """
 
 
@@ -115,8 +116,8 @@ trainband.Trainer(
 def test_run_serves_a_page_of_a_job_without_ps(programs: Programs, tmp_path: Path, directory: list[str]) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAINS_IN_STEP)
-    given = [str(tmp_path / name) for name in directory]
-    run = programs.trainband("run", "--dashboard", "--ps=0", "--workers=2", str(script), *given)
+    given, go = [str(tmp_path / name) for name in directory], tmp_path / "go"
+    run = programs.trainband("run", "--dashboard", "--ps=0", "--workers=2", str(script), str(go), *given)
     found = run.wait_for(r"the page of this job is at (http://[\d.:]+/)\?token=(\w+)")
     headers = {"authorization": f"Bearer {found[2]}"}
     assert httpx.get(f"{found[1]}api/job").status_code == 401
@@ -126,12 +127,13 @@ def test_run_serves_a_page_of_a_job_without_ps(programs: Programs, tmp_path: Pat
         return job
 
     until(lambda: told()["rate"] > 0 and told()["loss"] is not None, "speed and loss")
-    assert (told()["state"], told()["last_step"]) == ("running", 60)
+    assert (told()["state"], told()["last_step"]) == ("running", 600)
     assert told()["source"] == (given[0] if given else "a job without checkpoint_dir")
     (curves,) = httpx.get(f"{found[1]}api/runs", headers=headers).json()
     assert curves["points"] > 0
     states: list[str] = []
     with httpx.stream("GET", f"{found[1]}events", headers=headers, timeout=60.0) as events:
+        go.touch()
         for line in events.iter_lines():
             states += re.findall(r'"state":"(\w+)"', line)
             if states[-1:] == ["ended"]:
@@ -142,8 +144,9 @@ def test_run_serves_a_page_of_a_job_without_ps(programs: Programs, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_run_serves_a_page_of_its_job_that_ends_with_it(programs: Programs) -> None:
-    flags = ("--train_steps=60", "--pause_s=0.2")
+def test_run_serves_a_page_of_its_job_that_ends_with_it(programs: Programs, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    flags = ("--train_steps=60", f"--go={go}")
     run = programs.trainband("run", "--dashboard", "--ps=2", "--workers=1", str(LINE), *flags)
     found = run.wait_for(r"the page of this job is at (http://[\d.:]+/)\?token=(\w+)")
     headers = {"authorization": f"Bearer {found[2]}"}
@@ -156,6 +159,7 @@ def test_run_serves_a_page_of_its_job_that_ends_with_it(programs: Programs) -> N
     until(lambda: steps() > 0, "the first steps")
     runs = f"{found[1]}api/runs"
     until(lambda: bool(httpx.get(runs, headers=headers).json()), "the history that its chief keeps")
+    go.touch()
     run.succeed()
     with pytest.raises(httpx.ConnectError):
         httpx.get(found[1])

@@ -125,10 +125,10 @@ def test_a_real_machine_and_an_address_where_nobody_is() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "trainband.cli.main", "doctor", "--json", address],
+        [sys.executable, "-W", "error", "-m", "trainband.cli.main", "doctor", "--json", "--timeout=60", address],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=90,
         check=False,
         env={**os.environ, "PYTHONPATH": str(Path(doctor_module.__file__).parents[3])},
     )

@@ -42,7 +42,8 @@ class Led(trainband.Hook):
         if report.global_step < flag.at:
             return
         if flag.fault == "raises in time" and self._rank != flag.of:
-            time.sleep(6.0)  # in Python, when the other's process ends
+            Path(f"{flag.mark}-waits").touch()
+            await_file(flag.mark)  # in Python, when the other's process ends
         if flag.fault == "stops" and session.is_chief:
             session.request_stop("enough for now")
         if flag.fault == "asks later" and report.global_step == flag.at + (self._rank == flag.of):
@@ -62,8 +63,13 @@ class Led(trainband.Hook):
             case "raises":
                 raise OSError("the disk with the pictures is gone")
             case "raises in time":
-                time.sleep(1.0)
+                await_file(f"{flag.mark}-waits")
                 raise OSError("the disk with the pictures is gone")
+
+
+def await_file(path: str) -> None:
+    while not Path(path).exists():
+        time.sleep(0.02)
 
 
 class Looks(trainband.Hook):

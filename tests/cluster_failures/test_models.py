@@ -53,16 +53,19 @@ def test_the_same_words_in_one_process(programs: Programs) -> None:
 
 
 def test_gradients_that_are_infinite_at_times_are_refused_and_counted(
-    programs: Programs, ports: tuple[str, ...]
+    programs: Programs, ports: tuple[str, ...], tmp_path: Path
 ) -> None:
+    go = tmp_path / "go"
     tasks = programs.cluster(
         "--fault=infinite at times",
         "--of=worker:1",
         "--train_steps=1000",
-        "--pause_s=0.01",
+        f"--go={go}",
         ps=ports[:1],
         workers=ports[1:3],
     )
+    tasks["worker:1"].wait_for("^training$")
+    go.touch()
     for name, task in tasks.items():
         output = task.succeed()
         if name != "ps:0":

@@ -53,6 +53,7 @@ KILLED = [
 
 @pytest.mark.parametrize(("rule", "task", "said"), KILLED)
 def test_a_task_that_is_killed_comes_back(rule: str, task: str, said: str, programs: Programs, tmp_path: Path) -> None:
+    go = tmp_path / "go"
     job = programs.trainband(
         "run",
         "--ps=2",
@@ -61,13 +62,15 @@ def test_a_task_that_is_killed_comes_back(rule: str, task: str, said: str, progr
         str(SCRIPT),
         f"--steps={STEPS}",
         "--step_s=0.04",
+        f"--go={go}",
         "--save_steps=20",
         f"--rule={rule}",
         f"--dir={tmp_path}",
     )
     home = CheckpointDirectory(tmp_path, pytest.fail)
-    until(lambda: len(home.steps()) >= 2, "the second checkpoint")
+    until(lambda: len(home.steps()) >= 1, "a checkpoint")
     os.kill(process_of(programs, task), signal.SIGKILL)
+    go.touch()
     output = job.succeed()
     assert f"trainband: {task} failed (killed by SIGKILL); restarting it in 1 s (1 of 2)" in job.stderr
     assert re.search(said, job.stderr, re.M), job.output

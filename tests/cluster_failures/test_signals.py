@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from pathlib import Path
 
 import pytest
 from tests.programs import LINE, Programs, ended
@@ -108,13 +109,14 @@ def test_the_end_of_a_ps_ends_its_workers(
         assert errors.count("error:") == 1
 
 
-def test_a_killed_worker_does_not_stop_the_others(programs: Programs, ports: tuple[str, ...]) -> None:
-    steps = 1000
-    tasks = programs.cluster(f"--train_steps={steps}", "--pause_s=0.01", ps=ports[:1], workers=ports[1:4])
+def test_a_killed_worker_does_not_stop_the_others(programs: Programs, ports: tuple[str, ...], tmp_path: Path) -> None:
+    steps, go = 1000, tmp_path / "go"
+    tasks = programs.cluster(f"--train_steps={steps}", f"--go={go}", ps=ports[:1], workers=ports[1:4])
     for name in ("worker:0", "worker:1", "worker:2"):
         tasks[name].wait_for("^training$")
     tasks["worker:1"].send(signal.SIGKILL)
     assert tasks["worker:1"].wait() == -signal.SIGKILL
+    go.touch()
     for name in ("worker:0", "worker:2"):
         assert f"{name} is done at global step {steps}, " in tasks[name].succeed()
     assert f"at global step {steps}\n" in tasks["worker:0"].stdout
@@ -126,15 +128,17 @@ def test_a_killed_worker_does_not_stop_the_others(programs: Programs, ports: tup
 
 @pytest.mark.parametrize("network_only", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_worker_that_stands_still_longer_than_its_lease(
-    network_only: bool, programs: Programs, ports: tuple[str, ...]
+    network_only: bool, programs: Programs, ports: tuple[str, ...], tmp_path: Path
 ) -> None:
-    flags = ["--train_steps=1000", "--pause_s=0.01", "--wait=lease_s=1,heartbeat_s=0.2,grace_s=1,connect_s=3,call_s=3"]
+    go = tmp_path / "go"
+    flags = ["--train_steps=1000", f"--go={go}", "--wait=lease_s=1,heartbeat_s=0.2,grace_s=1,connect_s=3,call_s=3"]
     flags += ["--transport=flight"] if network_only else []
     tasks = programs.cluster(*flags, ps=ports[:1], workers=ports[1:3])
     for name in ("worker:0", "worker:1"):
         tasks[name].wait_for("^training$")
     os.kill(tasks["worker:1"].pid, signal.SIGSTOP)
     tasks["ps:0"].wait_for(r"^trainband: worker:1 is gone: no heartbeat for 1 s$", 40.0)
+    go.touch()
     assert "worker:0 is done at global step 1000" in tasks["worker:0"].succeed()
     tasks["ps:0"].succeed(LINGER_S + 40.0)
     os.kill(tasks["worker:1"].pid, signal.SIGCONT)
@@ -142,8 +146,9 @@ def test_a_worker_that_stands_still_longer_than_its_lease(
 
 
 @pytest.mark.slow  # in `make test`, tests/simulation, where processes pause
-def test_a_worker_that_stood_still_comes_back(programs: Programs, ports: tuple[str, ...]) -> None:
-    flags = ["--train_steps=1000", "--pause_s=0.01", "--wait=lease_s=1,heartbeat_s=0.2"]
+def test_a_worker_that_stood_still_comes_back(programs: Programs, ports: tuple[str, ...], tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    flags = ["--train_steps=1000", f"--go={go}", "--wait=lease_s=1,heartbeat_s=0.2"]
     tasks = programs.cluster(*flags, ps=ports[:1], workers=ports[1:3])
     for name in ("worker:0", "worker:1"):
         tasks[name].wait_for("^training$")
@@ -151,6 +156,7 @@ def test_a_worker_that_stood_still_comes_back(programs: Programs, ports: tuple[s
     tasks["ps:0"].wait_for(r"^trainband: worker:1 is gone: no heartbeat for 1 s$", 40.0)
     os.kill(tasks["worker:1"].pid, signal.SIGCONT)
     tasks["ps:0"].wait_for(r"^trainband: worker:1 is back$", 40.0)
+    go.touch()
     for name in ("worker:0", "worker:1"):
         assert f"{name} is done at global step 1000" in tasks[name].succeed()
     tasks["ps:0"].succeed(40.0)

@@ -130,7 +130,7 @@ def test_sync_counts_an_elastic_worker_from_its_first_push(programs: Programs, p
     until(lambda: contributes(address, "worker:1"), "worker:1 to take part")
     stopped = process_of(programs, "worker:1")
     os.kill(stopped, signal.SIGSTOP)
-    until(lambda: ask(address).waiting_for == ("worker:1",), "the others to wait for worker:1", 8.0)
+    until(lambda: ask(address).waiting_for == ("worker:1",), "the others to wait for worker:1")
     os.kill(stopped, signal.SIGCONT)
     pace.hurry()
     status = finished(address)

@@ -39,7 +39,6 @@ def test_a_job_trains(kind: Kind, tmp_path: Path) -> None:
 @pytest.mark.limit(240)
 def test_an_interrupted_job_saves(tmp_path: Path) -> None:
     cluster = FakeCluster(Kubelet(tmp_path).run)
-    cluster.grace_s = 60.0
     lines: list[str] = []
 
     def line(_task: object, _stream: str, text: str) -> None:

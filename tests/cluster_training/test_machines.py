@@ -36,12 +36,13 @@ def test_a_job_on_three_machines(programs: Programs, machines: Machines, tmp_pat
         task.succeed()
 
 
-def test_a_worker_whose_cable_is_pulled(programs: Programs, machines: Machines) -> None:
+def test_a_worker_whose_cable_is_pulled(programs: Programs, machines: Machines, tmp_path: Path) -> None:
+    go = tmp_path / "go"
     waits = "--wait=lease_s=1,heartbeat_s=0.2,stall_s=3,call_s=2,connect_s=2,grace_s=1"
     tasks = programs.cluster(
         waits,
         "--train_steps=2000",
-        "--pause_s=0.01",
+        f"--go={go}",
         ps=machines.addresses[:1],
         workers=machines.addresses[1:],
         machines=machines.names,
@@ -50,6 +51,7 @@ def test_a_worker_whose_cable_is_pulled(programs: Programs, machines: Machines) 
         tasks[name].wait_for("^training$")
     machines.unplug(2)
     tasks["ps:0"].wait_for(r"^trainband: worker:1 is gone: no heartbeat for 1 s$", 40.0)
+    go.touch()
     assert "worker:0 is done at global step 2000" in tasks["worker:0"].succeed()
     tasks["ps:0"].succeed(LINGER_S + 40.0)
     tasks["worker:1"].fail(rf"^error: .*{machines.addresses[0]}", 60.0)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.programs import until
 
 from trainband.errors import ClusterError, DeadlineExceeded, JobFailed
 from trainband.launch import local, run
@@ -16,16 +15,9 @@ from trainband.launch import local, run
 WAITS = ["-c", "import signal; print('ready', flush=True); signal.pause()"]
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30.0
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 def test_a_handle_tells_what_its_job_does_and_ends_it() -> None:
     job = run(WAITS, ps=1, workers=1, show=None)
-    wait_until(lambda: len(job.logs("worker:0")) == 1)
+    until(lambda: len(job.logs("worker:0")) == 1, "the line")
     assert job.logs("worker:0") == ["ready"]
     assert job.status() == {"ps:0": "running", "worker:0": "running"}
     with pytest.raises(DeadlineExceeded, match=r"ps:0, worker:0 did not exit within 0\.1 s"):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
 from tests.platforms import EXIT_AFTER_ALL
-from tests.programs import ROOT, Program, Programs
+from tests.programs import ROOT, Program, Programs, until
 
 from trainband.cluster import Task
 from trainband.errors import ClusterError, YourError
@@ -111,11 +110,7 @@ def test_nothing_stays_when_the_launcher_goes(
     assert len(programs.processes()) > 6
     run.send(number)
     run.wait()
-    until = time.monotonic() + 20.0
-    while (programs.processes() or left(tmp_path)) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert programs.processes() == []
-    assert left(tmp_path) == []
+    until(lambda: not programs.processes() and not left(tmp_path), "the end of all that is left")
 
 
 def test_files_are_copied_to_hosts_that_do_not_share_them(programs: Programs, ssh: str, tmp_path: Path) -> None:

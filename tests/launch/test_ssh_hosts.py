@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.machines import Machines
 from tests.platforms import DEADLINE_S, KERAS, accuracy, kill_a_worker_and_the_ps, mnist_with_checkpoints
-from tests.programs import Program, Programs
+from tests.programs import Program, Programs, until
 from tests.ssh_hosts import reachable_by_ssh
 
 
@@ -47,16 +46,10 @@ def test_a_machine_that_vanishes_is_left_out(machines: Machines, ssh: str, progr
     flags = ("--steps=400", "--step_s=0.05", f"--dir={tmp_path / 'saved'}", "--timeout_s=6")
     options = ("--ps", "0", "--min-workers", "1", "-m", "tests.cluster_allreduce.in_step", *flags)
     run = job(programs, machines, ssh, *options)
-    until = time.monotonic() + DEADLINE_S
-    while not list(tmp_path.glob("saved/step-*[1-9]*")):
-        assert time.monotonic() < until, run.output
-        time.sleep(0.1)
+    until(lambda: bool(list(tmp_path.glob("saved/step-*[1-9]*"))), f"a checkpoint of {run.name}", DEADLINE_S)
     machines.unplug(2)
     assert run.wait(DEADLINE_S) == 0, run.output
     assert "worker:1 failed once; continuing without it on 1 worker" in run.stderr, run.output
     assert "[worker:0] worker:0 is done at global step 400" in run.stdout
     machines.plug(2)  # where the launcher has not been heard for a minute
-    until = time.monotonic() + 90.0
-    while programs.processes():
-        assert time.monotonic() < until
-        time.sleep(0.5)
+    until(lambda: not programs.processes(), "the end of every task", 120.0)

@@ -107,7 +107,7 @@ def test_the_page_shows_the_job_and_keeps_up(browser: Browser, shown: Shown) -> 
     job.presence[2] = "lost"
     job.silent.add(1)
     shown.train()
-    page.wait_for("document.querySelectorAll('.alert.error').length === 2", 2.0)
+    page.wait_for("document.querySelectorAll('.alert.error').length === 2")
     assert "ps:1" in page.text(".alerts")
     job.held_by[1] = (2, 2)
     shown.train()
@@ -127,7 +127,7 @@ def test_the_page_shows_the_job_and_keeps_up(browser: Browser, shown: Shown) -> 
         view(page, name)
     job.version = job.last_step
     shown.train()
-    page.wait_for("document.getElementById('state').innerText === 'ended'", 2.0)
+    page.wait_for("document.getElementById('state').innerText === 'ended'")
     view(page, "curves")
     assert page.evaluate("document.querySelectorAll('.chart canvas').length") >= 5, "the curves stay"
     assert page.complaints == []

@@ -10,6 +10,7 @@ from tests.chromium import chromium
 from tests.monitor.jobs import SimulatedJob
 from tests.monitor.test_page_app import got, trained
 from tests.monitor.test_trace import recording_of
+from tests.programs import until
 
 from trainband.errors import Unreachable
 from trainband.monitor.page.app import make_app
@@ -45,9 +46,7 @@ class FakePs:
 
 def over(recorder: PageRecorder) -> RecorderState:
     """Its state when it waits no more."""
-    deadline = time.monotonic() + 20.0
-    while recorder.state.state == "recording" and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: recorder.state.state != "recording", "the end of the recording")
     return recorder.state
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from tests.monitor.prometheus_tools import tool
 from tests.monitor.test_prometheus import values_of
-from tests.programs import Programs
+from tests.programs import Programs, until
 from tests.programs import ports as ports
 from tests.programs import programs as programs
 from tests.train.fakes import ONES, mean_model, trainer
@@ -141,10 +140,7 @@ def test_a_job_is_scraped_by_prometheus(programs: Programs, ports: tuple[str, ..
         found = json.loads(page_at(url))["data"]["result"]
         return {one["metric"].get("task", one["metric"].get("instance")): float(one["value"][1]) for one in found}
 
-    until = time.monotonic() + WAIT_S
-    while not (rates := asked_for("rate(trainband_worker_steps_total[10s]) > 0")):
-        assert time.monotonic() < until, (rates, server.output)
-        time.sleep(0.2)
+    until(lambda: bool(asked_for("rate(trainband_worker_steps_total[10s]) > 0")), "the rate of its steps")
     assert set(asked_for("up == 1").values()) == {1.0}
     assert len(asked_for("up == 1")) == len(tasks)
     assert asked_for("trainband_ps_updates_total")["ps:0"] > 0

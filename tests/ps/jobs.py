@@ -28,7 +28,7 @@ from trainband.wire.messages import calls as m
 from trainband.wire.messages.codec import decode_any
 from trainband.wire.transport import Bytes, Frame, Listener, Timeouts
 
-FAST = Timeouts(connect_s=5.0, call_s=10.0, stall_s=10.0, heartbeat_s=0.05, lease_s=8.0, start_s=20.0, grace_s=2.0)
+FAST = Timeouts(connect_s=30.0, call_s=30.0, stall_s=30.0, heartbeat_s=0.05, lease_s=60.0, start_s=60.0, grace_s=10.0)
 """Frequent heartbeats; the deadlines are those of a hang, not of a slow machine."""
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import optax
 import pytest
+from tests.programs import until
 from tests.ps.jobs import FAST, PARAMS, Job, first_values
 from tests.ps.plans import blocks_of, plan_of, tree_of
-from tests.ps.test_replication import kill_ps, make, push, standbys, wait_until
+from tests.ps.test_replication import kill_ps, make, push, standbys
 
 from trainband.errors import Refused
 from trainband.ps.rules import Sync
@@ -38,7 +39,7 @@ def test_what_is_assigned_counts_at_once_and_is_no_update(make: Callable[..., Jo
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     client.training.await_begin(1, 10)
-    wait_until(lambda: standbys(job.said) == 2 * standby, "the standbys")
+    until(lambda: standbys(job.said) == 2 * standby, "the standbys")
     first = next(iter(PARAMS))
     wanted = {name: 7.0 if name == first else PARAMS[name] + 7.0 for name in PARAMS}
     # The other worker, for whom an update would wait, has not come.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import optax
 import pytest
+from tests.programs import until
 from tests.ps.jobs import FAST, PARAMS, FakeClock, Job, first_values, gradient_of, in_thread, kill, sgd_plan, spec_of
 from tests.ps.plans import plan_of, tree_of
 
@@ -33,6 +34,7 @@ from trainband.model.placement import RoundRobin
 from trainband.ps.rules import Sync
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
+from trainband.ps.worker.membership import PREEMPTED_WAIT_S
 from trainband.ps.worker.plan import Plan
 from trainband.ps.worker.shard_finder import ShardFinder
 from trainband.runtime import SystemRuntime, Thread
@@ -58,15 +60,6 @@ def make() -> Iterator[Callable[..., Job]]:
     yield start
     for job in jobs:
         job.close()
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Looks again and again until something in another thread has happened."""
-    deadline = time.monotonic() + 20.0
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"{what} did not happen in 20 s")
-        threading.Event().wait(0.01)
 
 
 def train(client: JobClient, plan: Plan, now: Exchange, value: float) -> tuple[Exchange, int]:
@@ -166,7 +159,7 @@ def test_who_is_not_the_chief_waits_and_says_for_whom(
     plan = sgd_plan()
     job = make(workers=2)
     late = in_thread(lambda: job.client(plan, 1).join(pytest.fail), "worker1")
-    wait_until(lambda: bool(job.heard), "a word")
+    until(lambda: bool(job.heard), "a word")
     assert job.heard[0].startswith("waiting for worker:0 to initialise the variables on ps:0 (")
     assert not late.done()
     job.client(plan, 0).join(first_values(plan, PARAMS))
@@ -205,19 +198,14 @@ def test_data_that_is_closed_after_its_worker_has_left_does_not_bring_it_back(ma
     assert job.services[0].status().workers[0].presence == "preempted"
 
 
-def test_what_is_asked_of_a_ps_that_is_gone_takes_its_time_once(
-    make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_asked_of_a_ps_that_is_gone_takes_its_time_once(make: Callable[..., Job]) -> None:
     """On leaving, a worker asked a ps that had died four times, and waited each time."""
-    monkeypatch.setattr("trainband.ps.worker.membership.PREEMPTED_WAIT_S", 0.5)
-    plan = sgd_plan()
-    client = make().client(plan, 0)
+    plan, clock = sgd_plan(), FakeClock()
+    client = make(runtime=SystemRuntime(clock)).client(plan, 0)
     membership = client.membership
     client.peers.shorten_waits(PREEMPTED)
     waited = membership.waiting(60.0)
-    until = time.monotonic() + 0.6
-    while time.monotonic() < until:
-        time.sleep(0.05)
+    clock.now += PREEMPTED_WAIT_S + 0.1
     with pytest.raises(DeadlineExceeded):
         membership.check(waited, "ps:0", "")
     with pytest.raises(DeadlineExceeded):
@@ -230,7 +218,7 @@ def test_a_worker_that_comes_before_the_ps(monkeypatch: pytest.MonkeyPatch) -> N
     job = Job()
     try:
         joining = in_thread(lambda: job.client(plan, 0).join(first_values(plan, PARAMS)), "worker0")
-        wait_until(lambda: bool(job.heard), "a word")
+        until(lambda: bool(job.heard), "a word")
         assert job.heard[0].startswith("waiting for ps:0 at ps0:1 to come up (")
         job.start()
         assert joining.result(20.0).versions == (0,)
@@ -258,15 +246,21 @@ def test_an_address_where_something_else_listens_has_its_own_words(
     job.close()
 
 
+def let_more_than_a_lease_pass(job: Job, clock: FakeClock) -> None:
+    """Moves the clock whenever the first ps has heard its worker."""
+    for _ in range(3):
+        clock.now += job.timeouts.lease_s / 2
+        until(lambda: job.services[0].status().workers[0].heard_s == 0.0, "a heartbeat")
+
+
 def test_a_worker_keeps_its_lease_on_one_ps_while_it_waits_for_another() -> None:
-    plan = sgd_plan(2)
-    job = Job(ps=2, timeouts=Timeouts(heartbeat_s=0.02, lease_s=4.0, start_s=20.0, grace_s=2.0))
+    plan, clock = sgd_plan(2), FakeClock()
+    job = Job(ps=2, timeouts=replace(FAST, lease_s=8.0), runtime=SystemRuntime(clock))
     try:
         job.start_ps(0)
         joining = in_thread(lambda: job.client(plan, 0).join(first_values(plan, PARAMS)), "worker0")
-        wait_until(lambda: bool(job.services[0].status().workers), "the joining")
-        since = job.services[0].status().uptime_s
-        wait_until(lambda: job.services[0].status().uptime_s > since + 5.2, "more than a lease")
+        until(lambda: bool(job.services[0].status().workers), "the joining")
+        let_more_than_a_lease_pass(job, clock)
         assert [w.presence for w in job.services[0].status().workers] == ["live"]
         assert not job.said
         job.start_ps(1)
@@ -296,7 +290,7 @@ class Nameless(MemoryTransport):
 def test_a_ps_whose_name_nobody_knows_is_said_at_once_and_soon_an_error() -> None:
     job = Job(transport=Nameless())
     timeouts = Timeouts(resolve_s=0.2, heartbeat_s=0.05, lease_s=1.0)
-    with pytest.raises(UnknownHost, match=r"waited 0\.\d s for the host name of ps:0 at ps0:1 to resolve; check"):
+    with pytest.raises(UnknownHost, match=r"waited \d+\.\d s for the host name of ps:0 at ps0:1 to resolve; check"):
         job.client(sgd_plan(), 0, timeouts=timeouts).join(first_values(sgd_plan(), PARAMS))
     assert job.heard == ["ps:0: the host name of ps0:1 cannot be resolved."]
     job.close()
@@ -347,19 +341,16 @@ def test_two_processes_claim_one_task(make: Callable[..., Job]) -> None:
     job = make()
     job.client(plan, 0).join(first_values(plan, PARAMS))
     with pytest.raises(Refused, match=r"worker:0 is already in the job.*Give this process another task index"):
-        job.client(plan, 0).join(first_values(plan, PARAMS))
+        job.client(plan, 0, timeouts=replace(FAST, lease_s=0.5)).join(first_values(plan, PARAMS))
 
 
 def test_the_heart_keeps_the_lease_while_the_main_thread_is_busy(make: Callable[..., Job]) -> None:
-    plan = sgd_plan()
-    job = make(timeouts=Timeouts(heartbeat_s=0.02, lease_s=4.0, start_s=20.0, grace_s=2.0))
+    plan, clock = sgd_plan(), FakeClock()
+    job = make(runtime=SystemRuntime(clock))
     client = job.client(plan, 0)
     client.join(first_values(plan, PARAMS))
-    beats = job.services[0].status().uptime_s
-    wait_until(lambda: job.services[0].status().uptime_s > beats + 5.2, "more than a lease")
-    status = job.services[0].status()
-    assert [w.presence for w in status.workers] == ["live"]
-    assert status.workers[0].heard_s < 4.0
+    let_more_than_a_lease_pass(job, clock)
+    assert [w.presence for w in job.services[0].status().workers] == ["live"]
     assert not job.said
 
 
@@ -393,7 +384,7 @@ def test_a_worker_knows_how_long_a_ps_held_its_push_for_others_and_tells_of_it(m
         collects.clear()
         send(first)
         waits = in_thread(first.exchanger.collect, "collect") if collects_at_once else None
-        wait_until(lambda: job.services[0].status().waiting_for == ("worker:1",), "the first push")
+        until(lambda: job.services[0].status().waiting_for == ("worker:1",), "the first push")
         assert waits is None or collects.wait(20.0)
         clock.now += 0.3  # what the slower worker computes
         send(second)
@@ -407,7 +398,7 @@ def test_a_worker_knows_how_long_a_ps_held_its_push_for_others_and_tells_of_it(m
         clock.now += 0.1
         return all(w.time.get("ps") is not None for w in job.services[0].status().workers)
 
-    wait_until(have_told, "their shares")
+    until(have_told, "their shares")
     assert set(job.services[0].status().workers[0].time) == {*PARTS, "other"}
 
 
@@ -459,18 +450,16 @@ def test_a_client_that_has_not_joined_or_has_left(make: Callable[..., Job]) -> N
 
 def test_a_ps_that_goes_in_the_middle(make: Callable[..., Job]) -> None:
     plan = sgd_plan(2)
-    job = make(ps=2)
+    job = make(ps=2, timeouts=replace(FAST, connect_s=600.0, call_s=600.0, stall_s=600.0))  # it waits for no deadline
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     client.training.begin(1, 1 << 40)
     training: Future[Any] = in_thread(lambda: train(client, plan, now, 0.0), "worker0")
-    wait_until(lambda: job.services[0].status().version > 3, "some steps")
-    before = time.monotonic()
+    until(lambda: job.services[0].status().version > 3, "some steps")
     job.listeners[1].stop(0.5)
-    error = training.exception(10.0)
+    error = training.exception(60.0)
     assert isinstance(error, PeerError)
     assert "ps1:1" in str(error)
-    assert time.monotonic() - before < 5.0
 
 
 def test_a_worker_that_dies_does_not_stop_the_others(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,7 +475,7 @@ def test_a_worker_that_dies_does_not_stop_the_others(make: Callable[..., Job], m
     chief.training.begin(1, steps)
     dying.exchanger.push(gradient_of(plan, 1.0), at.versions, loss=1.0, examples=1, finite=True)
     kill(dying)
-    wait_until(lambda: "worker:1 is gone: its stream broke off" in job.said, "the loss")
+    until(lambda: "worker:1 is gone: its stream broke off" in job.said, "the loss")
     # Another leaves with an error of its own.
     failing = job.client(plan, 2)
     failing.join(pytest.fail)
@@ -512,7 +501,7 @@ def test_a_dead_workers_heir_goes_on(make: Callable[..., Job]) -> None:
     for _ in range(2):
         now = first.exchanger.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=1, finite=True)
     kill(first)
-    wait_until(lambda: job.services[0].status().workers[0].presence == "lost", "the loss")
+    until(lambda: job.services[0].status().workers[0].presence == "lost", "the loss")
     successor = job.client(plan, 0)
     now = successor.join(pytest.fail)
     assert now.versions == (2,)
@@ -624,7 +613,7 @@ def test_a_large_push_reaches_every_ps_though_one_is_slow_to_take_it(
     send, send_other = slow.send, other.send
 
     def slowly(*frame: Any) -> None:
-        waited.append(taken.wait(5.0))  # until the other has its part
+        waited.append(taken.wait(60.0))  # until the other has its part
         send(*frame)
 
     def at_once(*frame: Any) -> None:
@@ -673,7 +662,7 @@ def test_a_push_whose_answer_was_lost_is_not_applied_twice(make: Callable[..., J
     client.training.begin(1, 10)
     client.training.await_begin(1)
     client.exchanger.send(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=8, finite=True)
-    wait_until(lambda: job.services[0].status().version == 1, "the update")
+    until(lambda: job.services[0].status().version == 1, "the update")
     break_off(client)
     now = client.exchanger.collect()
     assert now.versions == (1,)

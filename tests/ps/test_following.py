@@ -11,9 +11,10 @@ import numpy as np
 import optax
 import pytest
 from numpy.typing import NDArray
+from tests.programs import until
 from tests.ps.jobs import FAST, PARAMS, Job, Script, first_values, gradient_of, in_thread, sgd_plan
 from tests.ps.plans import blocks_of, plan_of
-from tests.ps.test_client import train, wait_until
+from tests.ps.test_client import train
 from tests.ps.test_permissions import caller
 from tests.ps.test_service import Ps
 
@@ -153,7 +154,7 @@ def test_nobody_there_and_a_job_of_another_model_afterwards() -> None:
     job.ends()
     job.close()
     following = in_thread(lambda: reader.next(lambda: reader.status.state is FollowState.OTHER_MODEL), "follow")
-    wait_until(lambda: reader.status.state is FollowState.ENDED, "the end")
+    until(lambda: reader.status.state is FollowState.ENDED, "the end")
     assert reader.given is given
     other = Job(transport=transport).start()
     try:

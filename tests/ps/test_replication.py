@@ -14,12 +14,15 @@ import optax
 import pytest
 from msgspec import structs
 from numpy.typing import NDArray
+from tests.programs import until
 from tests.ps.jobs import FAST, PARAMS, Job, first_values, gradient_of, in_thread, kill
 from tests.ps.plans import plan_of, tree_of
 
 from trainband.errors import CheckpointError, Unreachable
 from trainband.ps.replication.failover import Role
 from trainband.ps.replication.replicator import recruiter as recruiting
+from trainband.ps.replication.replicator.primary_watch import PrimaryWatch
+from trainband.ps.replication.replicator.recruiter import Recruiter
 from trainband.ps.replication.replicator.replicator import Replicator
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
@@ -32,7 +35,8 @@ from trainband.wire.messages import calls as m
 from trainband.wire.messages.codec import encode
 from trainband.wire.messages.replication import arbiter_name
 
-QUICK = replace(FAST, lease_s=3.0)
+QUICK = replace(FAST, connect_s=5.0, call_s=10.0, stall_s=10.0, lease_s=3.0, grace_s=2.0)
+"""For tests that wait until a lease has ended."""
 
 
 def replicated(rule: UpdateRule | None = None, ps: int = 2) -> Plan:
@@ -45,7 +49,7 @@ def make() -> Iterator[Callable[..., Job]]:
     jobs: list[Job] = []
 
     def start(**arguments: object) -> Job:
-        job = Job(**{"timeouts": QUICK, **arguments}).start()  # type: ignore[arg-type]
+        job = Job(**{"timeouts": FAST, **arguments}).start()  # type: ignore[arg-type]
         jobs.append(job)
         return job
 
@@ -64,13 +68,6 @@ def kill_ps(job: Job, index: int) -> None:
     for replicator in job.services[index].replicas.replicators.values():
         replicator.stop(1.0)
     job.listeners[index].stop(0.0)
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 40.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.01)
 
 
 def standbys(said: list[str]) -> int:
@@ -101,7 +98,7 @@ def test_a_ps_dies_and_nothing_is_lost(make: Callable[..., Job], dying: int, kee
         np.testing.assert_allclose(leaf, expected[name], rtol=1e-6)
     said = len(job.said)
     job.start_ps(dying)
-    wait_until(lambda: standbys(job.said[said:]) == 2, "the new standbys")
+    until(lambda: standbys(job.said[said:]) == 2, "the new standbys")
     for _ in range(10):
         now = push(client, plan, now)
     assert now.versions == (20, 20)
@@ -114,7 +111,7 @@ def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], suc
     """Where streams keep what is sent, nobody waits for the standby; it takes over with all that it was sent."""
     plan = replicated()
     # No sign of life wants an answer meanwhile.
-    job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=4.0, lease_s=60.0))
+    job = make(ps=2, workers=1, timeouts=replace(FAST, heartbeat_s=4.0))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     client.training.await_begin(1, 20)
@@ -129,7 +126,7 @@ def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], suc
     kill_ps(job, 0)
     if successor:
         job.start_ps(0)
-    time.sleep(0.5)  # in which it would take over with too little
+    look_again(job.services[1].replicas.replicators[0]._watch)  # noqa: SLF001 - and would take over with too little
     assert not any("takes over shard 0" in line for line in job.said)
     gate.set()
     for _ in range(5):
@@ -142,6 +139,18 @@ def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], suc
     client.leave()
 
 
+def look_again(looker: Recruiter | PrimaryWatch) -> None:
+    """Waits until a replica has looked at the other one a few times."""
+    look, looks = looker.look, list[None]()
+
+    def noted() -> None:
+        look()
+        looks.append(None)
+
+    looker.look = noted  # type: ignore[method-assign]
+    until(lambda: len(looks) > 3, "more looks")
+
+
 def read_late(replica: ShardReplica, gate: threading.Event) -> None:
     """Has a replica do what its primary sends only once the gate is open; its lock is free meanwhile."""
     lock, follow = replica._task.lock, replica.follow  # noqa: SLF001
@@ -149,7 +158,7 @@ def read_late(replica: ShardReplica, gate: threading.Event) -> None:
     def late(*args: Any) -> None:
         lock.release()
         try:
-            gate.wait(20.0)
+            gate.wait(60.0)
         finally:
             lock.acquire()
         follow(*args)
@@ -159,7 +168,7 @@ def read_late(replica: ShardReplica, gate: threading.Event) -> None:
 
 def test_a_standby_that_does_not_read_is_said(make: Callable[..., Job]) -> None:
     plan = replicated()
-    job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=6.0))
+    job = make(ps=2, workers=1)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     client.training.await_begin(1, 40)
@@ -173,7 +182,7 @@ def test_a_standby_that_does_not_read_is_said(make: Callable[..., Job]) -> None:
         return last
 
     training = in_thread(train, "train")
-    wait_until(lambda: any("waiting for ps:1 to take the records of shard 0 (" in line for line in job.said), "word")
+    until(lambda: any("waiting for ps:1 to take the records of shard 0 (" in line for line in job.said), "word")
     gate.set()
     assert training.result(40.0).versions == (40, 40)
     client.leave()
@@ -204,30 +213,30 @@ def test_every_rule_goes_on_from_where_it_was(make: Callable[..., Job], rule: Up
     starts += [in_thread(partial(client.join, pytest.fail), "worker") for client in others]
     nows = [start.result(20.0) for start in starts]
     versions = [0]
-    bounds = [400]  # where the workers wait, however long a ps takes to come back
+    bounds = [200]  # where the workers wait, however long a ps takes to come back
 
     def train(client: JobClient, now: Exchange) -> Exchange:
         client.training.await_begin(1, steps)
         while not now.done:
-            wait_until(lambda: versions[0] < bounds[-1], "the test to go on", 120.0)
+            until(lambda: versions[0] < bounds[-1], "the test to go on")
             now = push(client, plan, now)
             versions[0] = max(versions[0], *now.versions)
-            time.sleep(0.01 if isinstance(rule, Sync) else 0.03)
         client.leave()
         return now
 
     runs = [in_thread(partial(train, client, now), "train") for client, now in zip([chief, *others], nows, strict=True)]
-    wait_until(lambda: versions[0] > 20, "the first updates")
+    until(lambda: versions[0] > 20, "the first updates")
     kill_ps(job, dying)
-    wait_until(lambda: any("takes over shard" in line for line in job.said), "the takeover")
+    until(lambda: any("takes over shard" in line for line in job.said), "the takeover")
     at = versions[0]
-    wait_until(lambda: versions[0] > at + 10, "updates without it")
+    bounds.append(400)
+    until(lambda: versions[0] > at + 10, "updates without it")
     said = len(job.said)
     job.start_ps(dying)
-    wait_until(lambda: standbys(job.said[said:]) == 2, "the new standbys")
+    until(lambda: standbys(job.said[said:]) == 2, "the new standbys")
     later = versions[0]
     bounds.append(500)
-    wait_until(lambda: versions[0] > later + 10, "updates with it")
+    until(lambda: versions[0] > later + 10, "updates with it")
     assert versions[0] < steps
     kill_ps(job, 1 - dying)
     bounds.append(steps + 1)
@@ -242,7 +251,7 @@ def test_every_rule_goes_on_from_where_it_was(make: Callable[..., Job], rule: Up
 def test_every_task_ends_with_the_same_error_where_the_values_are_lost(make: Callable[..., Job]) -> None:
     """The chief finds that no ps has them, and tells the others by way of the ps."""
     plan = replicated()
-    job = make(ps=2, workers=2)
+    job = make(ps=2, workers=2, timeouts=QUICK)
     chief, other = job.client(plan, 0), job.client(plan, 1)
     joined = in_thread(lambda: chief.join(first_values(plan, PARAMS)), "chief")
     others = other.join(first_values(plan, PARAMS))
@@ -271,7 +280,7 @@ def test_every_task_ends_with_the_same_error_where_the_values_are_lost(make: Cal
 def test_both_ps_die(make: Callable[..., Job]) -> None:
     """Nothing can help: the chief says so, and ends."""
     plan = replicated()
-    job = make(ps=2, workers=1)
+    job = make(ps=2, workers=1, timeouts=QUICK)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     client.training.await_begin(1, 20)
@@ -288,7 +297,7 @@ def test_both_ps_die(make: Callable[..., Job]) -> None:
 def test_a_primary_that_was_away_finds_its_epoch_over(make: Callable[..., Job], keeps: bool) -> None:
     """It may have updates that nobody knows of; it gives them up, and follows the one that has taken over."""
     plan = replicated()
-    job = make(ps=2, workers=1, transport=MemoryTransport(keeps=keeps))
+    job = make(ps=2, workers=1, transport=MemoryTransport(keeps=keeps), timeouts=QUICK)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     client.training.await_begin(1, 30)
@@ -300,8 +309,8 @@ def test_a_primary_that_was_away_finds_its_epoch_over(make: Callable[..., Job], 
     now = push(client, plan, now)
     assert any("ps:1 takes over shard 0" in line for line in job.said)
     stopped.set()
-    wait_until(lambda: any("ps:0 no longer holds shard 0" in line for line in job.said), "the fence")
-    wait_until(lambda: standbys(job.said) == 3, "the return as a standby")
+    until(lambda: any("ps:0 no longer holds shard 0" in line for line in job.said), "the fence")
+    until(lambda: standbys(job.said) == 3, "the return as a standby")
     while not now.done:
         now = push(client, plan, now)
     assert now.versions == (30, 30)
@@ -310,13 +319,13 @@ def test_a_primary_that_was_away_finds_its_epoch_over(make: Callable[..., Job], 
     client.leave()
 
 
-def stand_still(replicator: Replicator, until: threading.Event) -> None:
+def stand_still(replicator: Replicator, again: threading.Event) -> None:
     """Its connections deliver nothing, in either direction, until then."""
     sender, watch = replicator.sender, replicator._watch  # noqa: SLF001
 
     def held(work: Callable[..., None]) -> Callable[..., None]:
         def wait_and_work(*args: Any, **options: Any) -> None:
-            until.wait(20.0)
+            again.wait(60.0)
             work(*args, **options)
 
         return wait_and_work
@@ -328,10 +337,10 @@ def test_a_standby_of_another_version_is_none(make: Callable[..., Job], monkeypa
     """It might not come to the same values; the job goes on, and says so."""
     monkeypatch.setattr(recruiting, "VERSION", "9.9.9")
     plan = replicated()
-    job = make(ps=2, workers=1, timeouts=replace(QUICK, stall_s=1.0))
+    job = make(ps=2, workers=1, timeouts=replace(FAST, stall_s=1.0))
     client = job.client(plan, 0)
     joining = in_thread(lambda: client.join(first_values(plan, PARAMS)), "chief")
-    wait_until(lambda: any("WARNING: shard 0 has no standby" in line for line in job.said), "the warning")
+    until(lambda: any("WARNING: shard 0 has no standby" in line for line in job.said), "the warning")
     assert any("runs 9.9.9: run the same version on both" in line for line in job.said)
     assert standbys(job.said) == 0
     now = joining.result(20.0)
@@ -364,7 +373,7 @@ def arbiter_and_other(job: Job, plan: Plan) -> tuple[JobClient, JobClient, Excha
     nows = [start.result(20.0) for start in starts]
     for begin in [in_thread(partial(client.training.await_begin, 1, 20), "begin") for client in clients]:
         begin.result(20.0)
-    wait_until(lambda: all(replica.failover.secure for replica in primaries(job)), "the standbys")
+    until(lambda: all(replica.failover.secure for replica in primaries(job)), "the standbys")
     arbiters = {replica.failover.term.arbiter for replica in primaries(job)}
     names = [arbiter_name(client.membership.incarnation) for client in clients]
     one = next(number for number, name in enumerate(names) if name in arbiters)
@@ -374,7 +383,7 @@ def arbiter_and_other(job: Job, plan: Plan) -> tuple[JobClient, JobClient, Excha
 def test_an_arbiter_that_leaves_decides_first_what_is_to_be_decided(make: Callable[..., Job]) -> None:
     """A ps dies as the worker leaves that says who takes over: without its word the others could not go on."""
     plan = replicated()
-    job = make(ps=2, workers=2)
+    job = make(ps=2, workers=2, timeouts=QUICK)
     leaving, staying, now = arbiter_and_other(job, plan)
     kill_ps(job, 0)
     left = in_thread(leaving.leave, "leave")
@@ -404,26 +413,26 @@ def test_an_arbiter_that_leaves_is_heard_until_a_silent_ps_is_given_up(
     staying.leave()
 
 
-def stand_quite_still(service: ParameterService, until: threading.Event) -> None:
+def stand_quite_still(service: ParameterService, again: threading.Event) -> None:
     """As if its process was stopped, until then."""
 
     def held(work: Callable[..., Any]) -> Callable[..., Any]:
         def wait_and_work(*args: Any) -> Any:
-            until.wait(60.0)
+            again.wait(60.0)
             return work(*args)
 
         return wait_and_work
 
     service.call, service.streams._push = held(service.call), held(service.streams._push)  # type: ignore[method-assign]  # noqa: SLF001
     for replicator in service.replicas.replicators.values():
-        stand_still(replicator, until)
+        stand_still(replicator, again)
         replicator.taker._taken = held(replicator.taker._taken)  # type: ignore[method-assign]  # noqa: SLF001
 
 
 def test_a_standby_that_cannot_read_all_is_none_any_more(make: Callable[..., Job]) -> None:
     """What lies in the stream counts as taken: it must not take over without that."""
     plan = replicated()
-    job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=4.0, lease_s=60.0))
+    job = make(ps=2, workers=1, timeouts=replace(FAST, heartbeat_s=4.0))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     client.training.await_begin(1, 20)
@@ -440,8 +449,8 @@ def test_a_standby_that_cannot_read_all_is_none_any_more(make: Callable[..., Job
 
     stream.receive = full  # type: ignore[method-assign, assignment]
     gate.set()
-    wait_until(lambda: any("ps:1 cannot follow shard 0: too many open files" in line for line in job.said), "the word")
-    wait_until(lambda: standbys(job.said) == 3, "the new snapshot")
+    until(lambda: any("ps:1 cannot follow shard 0: too many open files" in line for line in job.said), "the word")
+    until(lambda: standbys(job.said) == 3, "the new snapshot")
     while not now.done:
         now = push(client, plan, now)
     assert now.versions == (20, 20)
@@ -482,21 +491,21 @@ def primaries(job: Job) -> list[ShardReplica]:
 def test_a_chief_finds_a_ps_that_was_not_there_when_it_came(make: Callable[..., Job]) -> None:
     """It alone can give a shard its values again, and does so though it waits elsewhere."""
     plan = replicated(Bounded(staleness=0), ps=3)
-    job = make(ps=3, workers=2)
+    job = make(ps=3, workers=2, timeouts=QUICK)
     first, other = job.client(plan, 0), job.client(plan, 1)
     starts = [in_thread(partial(client.join, first_values(plan, PARAMS)), "join") for client in (first, other)]
     for start in starts:
         start.result(20.0)
-    wait_until(lambda: len([replica for replica in primaries(job) if replica.failover.secure]) == 3, "the standbys")
+    until(lambda: len([replica for replica in primaries(job) if replica.failover.secure]) == 3, "the standbys")
     kill_ps(job, 2)
-    wait_until(lambda: any("ps:0 takes over shard 2" in line for line in job.said), "the takeover")
+    until(lambda: any("ps:0 takes over shard 2" in line for line in job.said), "the takeover")
     # Were its arbiter to die before it has decided, too, then shard 1 would wait for ps:2.
-    wait_until(lambda: any("ps:1 now serves shard 1" in line for line in job.said), "the end of the wait")
+    until(lambda: any("ps:1 now serves shard 1" in line for line in job.said), "the end of the wait")
     kill(first)
     successor = job.client(plan, 0)
     successor.join(pytest.fail)
     assert [heartbeater.worker for heartbeater in successor._heartbeats.heartbeaters] == [0, 0, -1]  # noqa: SLF001
     job.start_ps(2)
-    wait_until(lambda: successor._heartbeats.heartbeaters[2].worker == 0, "the chief's coming to the ps")  # noqa: SLF001
+    until(lambda: successor._heartbeats.heartbeaters[2].worker == 0, "the chief's coming to the ps")  # noqa: SLF001
     successor.leave()
     other.leave()

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import optax
 import pytest
+from tests.programs import until
 from tests.ps.jobs import FAST, PARAMS, Job, first_values
 from tests.ps.plans import plan_of, tree_of
-from tests.ps.test_replication import kill_ps, make, push, standbys, wait_until
+from tests.ps.test_replication import kill_ps, make, push, standbys
 
 from trainband.errors import ModelError, Refused
 from trainband.ps.worker.plan import Plan
@@ -67,7 +68,7 @@ def test_a_standby_has_it_too(make: Callable[..., Job]) -> None:
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     client.training.await_begin(1, 10)
-    wait_until(lambda: standbys(job.said) == 2, "the standbys")
+    until(lambda: standbys(job.said) == 2, "the standbys")
     now = push(client, plan, now)
     client.training.steer({RATE: SECOND})
     now = push(client, plan, now)

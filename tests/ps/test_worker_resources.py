@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.programs import until
 from tests.ps.jobs import PARAMS, Job, first_values, sgd_plan
 
 from trainband.ps.worker.resources import WorkerResources
 from trainband.runtime import SYSTEM, SystemRuntime
 from trainband.runtime.memory import resident_bytes
-from trainband.runtime.waiting import Waiting
 from trainband.wire.limits import LIMITS
 
 
@@ -26,11 +26,9 @@ def test_every_ps_tells_of_a_worker_what_its_heartbeats_say(job: Job) -> None:
     plan = sgd_plan(2)
     client = job.client(plan, 0, resources=WorkerResources(SYSTEM, "8 × TPU v5e", lambda: (40 << 30, 128 << 30)))
     client.join(first_values(plan, PARAMS))
-    waiting = Waiting(10.0, job.said.append, SYSTEM.clock)
     for service in job.services:
-        while not (worker := service.status().workers[0]).memory_bytes:
-            waiting.check("a heartbeat", "it should come twenty times a second")
-            SYSTEM.sleep(0.01)
+        until(lambda: service.status().workers[0].memory_bytes > 0, "a heartbeat")  # noqa: B023
+        worker = service.status().workers[0]
         assert worker.device == "8 × TPU v5e"
         assert (worker.device_memory_bytes, worker.device_memory_limit_bytes) == (40 << 30, 128 << 30)
         assert worker.memory_bytes > 10_000_000, "a process with JAX is larger"

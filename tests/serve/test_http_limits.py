@@ -6,13 +6,14 @@ import http.client
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import httpx
 import pytest
 
+from tests.programs import until
 from tests.serve.served import Gated, program
 from trainband.errors import AddressInUse, YourError
 from trainband.serve import InferenceServer, ServedModel, ServeOptions, SourceState, SourceStatus
@@ -70,16 +71,17 @@ def raw(server: InferenceServer, data: bytes, *, shut: bool = False) -> bytes:
 
 def test_bodies_are_limited_whatever_they_say() -> None:
     head = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\n".encode()
-    with serving(Gated(), max_body_bytes=1000, request_timeout_s=0.5) as server:
+    short = head + b"Content-Length: 900\r\n\r\n" + BODY
+    with serving(Gated(), request_timeout_s=0.5) as server:  # the rest never comes
+        assert raw(server, short).startswith(b"HTTP/1.1 408")
+    with serving(Gated(), max_body_bytes=1000) as server:
         assert post(server)[0] == 200
         # by what Content-Length says, before a byte has come
         assert raw(server, head + b"Content-Length: 1001\r\n\r\n").startswith(b"HTTP/1.1 413")
         # by what comes, where it says nothing
         chunks = b"3e8\r\n" + bytes(1000) + b"\r\n1\r\n0\r\n0\r\n\r\n"
         assert raw(server, head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks).startswith(b"HTTP/1.1 413")
-        # a body shorter than it says: the rest never comes, or the client has left
-        short = head + b"Content-Length: 900\r\n\r\n" + BODY
-        assert raw(server, short).startswith(b"HTTP/1.1 408")
+        # a body shorter than it says: the client has left
         assert not raw(server, short, shut=True).startswith(b"HTTP/1.1 2")
         # one longer than it says: what is over is no request, which a parser may find before the answer to the first
         longer = head + f"Content-Length: {len(BODY)}\r\n\r\n".encode() + BODY + b"abc"
@@ -96,17 +98,12 @@ def test_bodies_that_are_being_sent_are_limited_together() -> None:
         ]
         for one in senders:
             one.sendall(f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n".encode())
-        deadline = time.monotonic() + 20
-        while server.app.metrics.in_flight < LARGEST_BODIES:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        until(lambda: server.app.metrics.in_flight == LARGEST_BODIES, "all requests")
         status, value, _ = post(server)
         assert (status, value["error"]) == (503, "bodies of 64,000 bytes are in progress; retry later.")
         for one in senders:
             one.close()
-        while server.app.metrics.in_flight:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        until(lambda: not server.app.metrics.in_flight, "the end of all requests")
         assert post(server)[0] == 200
 
 
@@ -134,7 +131,19 @@ def test_a_request_that_takes_too_long_is_answered_and_later_ones_are_computed()
         status, value, _ = post(server)
         assert (status, value) == (504, {"error": "there was no answer within 0.2 s."})
         gated.open.set()
+        server.app._options = ServeOptions()  # noqa: SLF001 - enough time
         assert post(server)[0] == 200
+
+
+def test_one_that_was_asked_to_end_answers_for_a_while_and_is_not_ready() -> None:
+    with serving(Gated(), drain_s=600.0) as server:
+        closing = threading.Thread(target=server.close)
+        closing.start()
+        until(lambda: httpx.get(f"{server.url}/v2/health/ready").status_code == 503, "its being not ready")
+        assert httpx.get(f"{server.url}/v2/health/live").status_code == 200
+        assert post(server)[0] == 200
+        server._drained.set()  # noqa: SLF001
+        closing.join()
 
 
 def test_a_model_that_fails_answers_500_and_goes_on() -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import optax
 import pytest
 
+from tests.programs import until
 from tests.ps.jobs import FAST, Job, first_values, in_thread
 from tests.ps.plans import blocks_of, plan_of
-from tests.ps.test_client import wait_until
 from tests.serve.served import EXAMPLE, scaled
 from tests.serve.test_sources import commit
 from trainband.errors import ModelMismatch, Unreachable
@@ -75,7 +75,7 @@ def test_new_versions_are_served_and_the_last_one_when_the_job_has_ended() -> No
     assert (model.name, model.current.number, model.current.weights["params/factor"]) == ("scaled", 0, 2.0)
     running = followed.run(model)
     followed.push(0.5)
-    wait_until(lambda: model.current.number == 1, "version 1")
+    until(lambda: model.current.number == 1, "version 1")
     assert model.current.weights["params/factor"] == 1.5
     assert model.current.delay_s is not None
     assert model.current.delay_s < 20.0
@@ -84,7 +84,7 @@ def test_new_versions_are_served_and_the_last_one_when_the_job_has_ended() -> No
         followed.push(0.5)
     followed.client.leave("")
     followed.job.ends()
-    wait_until(lambda: followed.source.status.state is SourceState.ENDED, "the end")
+    until(lambda: followed.source.status.state is SourceState.ENDED, "the end")
     assert followed.source.status.detail == "job ended at step 10 (the job is complete)"
     assert (model.current.number, model.current.weights["params/factor"]) == (10, -3.0)
     followed.end(running)
@@ -98,9 +98,9 @@ def test_a_checkpoint_is_served_until_there_is_a_job(tmp_path: Path) -> None:
     model = followed.source.open()
     assert (model.current.number, model.current.weights["params/factor"]) == (3, 7.0)
     running = followed.run(model)
-    wait_until(lambda: followed.source.status.state is SourceState.UNREACHABLE, "that nobody is there")
+    until(lambda: followed.source.status.state is SourceState.UNREACHABLE, "that nobody is there")
     followed.start()
-    wait_until(lambda: model.current.weights["params/factor"] == 2.0, "the job's first values")
+    until(lambda: model.current.weights["params/factor"] == 2.0, "the job's first values")
     followed.client.leave("")
     followed.end(running)
 
@@ -118,7 +118,7 @@ def test_a_job_of_another_model_is_not_served(tmp_path: Path) -> None:
     model = followed.source.open()
     running = followed.run(model)
     followed.start()
-    wait_until(lambda: followed.source.status.state is SourceState.FAILED, "the refusal")
+    until(lambda: followed.source.status.state is SourceState.FAILED, "the refusal")
     assert "it has params/bias, which scaled does not have" in followed.source.status.detail
     assert (model.current.number, model.current.weights["params/factor"]) == (3, 7.0)
     followed.client.leave("")

@@ -140,20 +140,24 @@ def test_bounded_keeps_workers_together(make: Callable[..., RuleJob]) -> None:
     feed = list(batches(100))
     slow.steps.step(feed[0])  # from its first push on, it is counted
     taken = {"fast": 0, "slow": 1}
-    lead = []
+    lead: list[int] = []
+    news = threading.Condition()
 
     def hurry() -> None:
         for batch in feed:
             report = fast.steps.step(batch)
-            taken["fast"] += 1
-            lead.append(taken["fast"] - taken["slow"])
+            with news:
+                taken["fast"] += 1
+                lead.append(taken["fast"] - taken["slow"])
+                news.notify()
             if report.done:
                 return
 
     runner = in_thread(hurry, "fast")
     for batch in feed[1:]:
-        threading.Event().wait(0.002)
-        taken["slow"] += 1  # before its push: the fast one may be answered before this thread goes on
+        with news:  # the fast one is as far ahead as it may be, or is done
+            assert news.wait_for(lambda: taken["fast"] - taken["slow"] >= 2 or runner.done(), 60.0)
+            taken["slow"] += 1  # before its push: the fast one may be answered before this thread goes on
         if slow.steps.step(batch).done:
             break
     runner.result(30.0)

@@ -6,12 +6,12 @@ import io
 import subprocess
 import sys
 import threading
-import time
 import types
 from typing import Any
 
 import pytest
 from rich.console import Console as RichConsole
+from tests.programs import until
 
 from trainband.job.checkpoints import CheckpointStatus
 from trainband.runtime.formatting import duration
@@ -203,10 +203,7 @@ def test_a_notebook_shows_one_picture_that_is_replaced(monkeypatch: pytest.Monke
         return Progress(step, 10_000, 100.0, 1.0 / step, workers=(*ROWS, hostile))
 
     with Console(source, said.append):
-        deadline = time.monotonic() + 10.0
-        while len(notebook.shown) < 5 and time.monotonic() < deadline:
-            time.sleep(0.01)
-    assert len(notebook.shown) >= 5
+        until(lambda: len(notebook.shown) >= 5, "some pictures")
     assert "the job begins" in notebook.shown[0]
     last = notebook.shown[-1]
     assert "/10,000, 100 steps/s" in last

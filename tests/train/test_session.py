@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -303,8 +302,7 @@ def test_ctrl_c_saves_says_where_and_ends_as_ctrl_c_does(tmp_path: Path) -> None
 
     def ctrl_c(session: MonitoredSession) -> None:
         del session
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
         assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL  # a second one kills
 
     before = signal.getsignal(signal.SIGINT)

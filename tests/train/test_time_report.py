@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.programs import until
 from tests.train.fakes import ONES, mean_model, trainer
-from tests.wire.harness import wait_until
 
 from trainband.runtime import SystemRuntime
 from trainband.runtime.step_times import Since, StepTimes
@@ -138,7 +138,7 @@ def test_only_the_time_until_the_loss_is_there_counts_as_computing() -> None:
         wait.begin(loss)
         now[0] += computes
         loss.done.set()
-        wait_until(lambda: wait.ready_at == now[0], "the thread")
+        until(lambda: wait.ready_at == now[0], "the thread")
         now[0] += then
         times.data += data
         wait.end()

@@ -41,7 +41,7 @@ class EchoHandler:
             case "bug":
                 raise ZeroDivisionError("a secret of the server")
             case "wait":
-                self.finish.wait(10.0)
+                self.finish.wait(30.0)
                 return b"done"
         raise Refused(f"unknown action {action!r}")
 
@@ -91,7 +91,7 @@ def main(mode: str, address: str) -> None:
     from trainband.wire.flight import FlightTransport
     from trainband.wire.network import Network
 
-    timeouts = Timeouts(heartbeat_s=0.1, lease_s=1.0, stall_s=20.0)
+    timeouts = Timeouts(heartbeat_s=0.1, stall_s=20.0)
     kind, _, role = mode.partition("/")
     transport = FlightTransport() if kind == "flight" else Network("ucx" if kind == "ucx" else "auto")
     if role == "serve":
@@ -113,7 +113,7 @@ def main(mode: str, address: str) -> None:
         print("stopped", flush=True)
         return
     if role == "interrupt":  # a client that waits until somebody presses Ctrl-C
-        stream = transport.connect(address, timeouts).open_stream(timeout_s=10.0)
+        stream = transport.connect(address, timeouts).open_stream(timeout_s=20.0)
         try:
             print("open", flush=True)
             while True:

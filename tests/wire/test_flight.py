@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as plain
 import pytest
-from tests.wire.harness import FAST, wait_until
+from tests.programs import until
+from tests.wire.harness import FAST
 from tests.wire.processes import task
 from tests.wire.serving import EchoHandler
 
@@ -140,14 +141,14 @@ class TestProtocol:
         with Other("grpc://127.0.0.1:0") as server:
             connection = FlightConnection(f"127.0.0.1:{server.port}", FAST)
             with pytest.raises(ProtocolError, match=rf"speaks version 7 .* this task version {PROTOCOL}"):
-                connection.open_stream(timeout_s=5.0)
+                connection.open_stream(timeout_s=20.0)
             connection.close()
 
     def test_a_server_that_is_not_ours(self) -> None:
         with plain.FlightServerBase("grpc://127.0.0.1:0") as server:
             connection = FlightConnection(f"127.0.0.1:{server.port}", FAST)
             with pytest.raises(ProtocolError, match="does not understand"):
-                connection.open_stream(timeout_s=5.0)
+                connection.open_stream(timeout_s=20.0)
             connection.close()
 
     def test_a_listener_that_takes_connections_and_says_nothing(self) -> None:
@@ -174,12 +175,12 @@ class TestProtocol:
         # Neither end reads for many heartbeats; each must stop adding keepalives, and the stream stay usable.
         fast = Timeouts(heartbeat_s=0.002, lease_s=1.0)
         connection = FlightConnection(listener.address, fast)
-        stream = connection.open_stream(timeout_s=5.0)
+        stream = connection.open_stream(timeout_s=20.0)
         stream.send(b"gate")
         while (frame := stream.receive(1.0)) is None:
             pass
         assert frame.header == b"entered"
-        wait_until(lambda: stream._writer.unread > 16 << 10, "the limit")  # type: ignore[attr-defined]  # noqa: SLF001
+        until(lambda: stream._writer.unread > 16 << 10, "the limit")  # type: ignore[attr-defined]  # noqa: SLF001
         handler = listener.handler
         assert isinstance(handler, EchoHandler)
         handler.finish.set()
@@ -225,7 +226,7 @@ class TestPorts:
             listener = FlightTransport().listen(address, EchoHandler(), FAST)
             connection = FlightTransport().connect(address, FAST)
             for _ in range(10):
-                assert connection.call("echo", b"x", timeout_s=5.0) == b"x"
+                assert connection.call("echo", b"x", timeout_s=20.0) == b"x"
             connection.close()
             listener.stop(1.0)
 
@@ -301,7 +302,7 @@ class TestPorts:
         assert listener.address == f"{host}:{port}"
         target = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
         connection = FlightTransport().connect(f"{target}:{port}", FAST)
-        stream = connection.open_stream(timeout_s=5.0)
+        stream = connection.open_stream(timeout_s=20.0)
         stream.send(b"x")
         while stream.receive(1.0) is None:
             pass
@@ -325,7 +326,7 @@ def test_a_web_proxy_does_not_stand_between_tasks(listener: FlightListener) -> N
         "import sys\n"
         "from trainband.wire.flight import FlightTransport\n"
         "from trainband.wire.transport import Timeouts\n"
-        "print(FlightTransport().connect(sys.argv[1], Timeouts()).call('echo', b'x', timeout_s=5.0))\n"
+        "print(FlightTransport().connect(sys.argv[1], Timeouts()).call('echo', b'x', timeout_s=20.0))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, listener.address],
@@ -351,6 +352,6 @@ def test_a_process_that_is_no_task_is_not_said_to_be_nobody(answer: bytes) -> No
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         with pytest.raises(NoTaskListens, match=rf"a process listens at {address} but does not answer as a task"):
-            FlightConnection(address, FAST).call("echo", timeout_s=5.0)
+            FlightConnection(address, FAST).call("echo", timeout_s=20.0)
         server.shutdown(socket.SHUT_RDWR)
-        thread.join(5.0)
+        thread.join(20.0)

@@ -51,7 +51,7 @@ def become(user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def echoed(network: Network, address: str) -> bytes:
     with closing(network.connect(address, FAST)) as connection:
-        return connection.call("echo", b"hello", timeout_s=5.0)
+        return connection.call("echo", b"hello", timeout_s=20.0)
 
 
 @pytest.mark.usefixtures("user")

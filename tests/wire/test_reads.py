@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow.flight as plain
 import pytest
+from tests.programs import until
 from tests.security.attacks.relay import Relay
-from tests.wire.harness import FAST, wait_until
+from tests.wire.harness import FAST
 from tests.wire.serving import EchoHandler
 
 from trainband.cluster.identity import OBSERVER, Identity
@@ -57,14 +58,14 @@ READS = (names, look, get)
 
 
 def test_a_member_reads(listener: FlightListener) -> None:
-    with member(listener.address).proved_client(timeout_s=5.0) as client:
+    with member(listener.address).proved_client(timeout_s=20.0) as client:
         assert names(client) == [b"w"]
         for read in READS:
             read(client)
 
 
 def test_the_address_of_a_member_lets_nobody_read(listener: FlightListener) -> None:
-    with Relay(listener.address) as relay, member(relay.address).proved_client(timeout_s=5.0) as client:
+    with Relay(listener.address) as relay, member(relay.address).proved_client(timeout_s=20.0) as client:
         assert names(client) == [b"w"]
         relay.close()
         with Relay(listener.address, relay.source) as other, plain.connect(f"grpc://{other.address}") as stranger:
@@ -87,7 +88,7 @@ class Replay(TicketSender):
 def test_a_ticket_is_for_one_call(listener: FlightListener, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = member(listener.address)
     monkeypatch.setattr(connection, "_tickets", Replay())
-    with connection.proved_client(timeout_s=5.0) as client:
+    with connection.proved_client(timeout_s=20.0) as client:
         assert names(client) == [b"w"]
         for read in READS:
             with pytest.raises(plain.FlightServerError, match=r"it is a repetition|its seal is invalid"):
@@ -96,10 +97,10 @@ def test_a_ticket_is_for_one_call(listener: FlightListener, monkeypatch: pytest.
 
 def test_a_stranger_at_a_members_address_is_still_a_stranger(listener: FlightListener) -> None:
     with Relay(listener.address) as relay:
-        with member(relay.address).proved_client(timeout_s=5.0) as client:
+        with member(relay.address).proved_client(timeout_s=20.0) as client:
             assert names(client) == [b"w"]
             guard = listener._guard  # noqa: SLF001
-            wait_until(lambda: bool(guard._admitted), "a look at the connection of the member")  # noqa: SLF001
+            until(lambda: bool(guard._admitted), "a look at the connection of the member")  # noqa: SLF001
         relay.close()
         with Relay(listener.address, relay.source) as other, other.connect() as one:
             assert other.source == relay.source
@@ -113,4 +114,4 @@ def test_a_stranger_at_a_members_address_is_still_a_stranger(listener: FlightLis
                 except OSError:
                     return True
 
-            wait_until(is_closed, "the end of a connection that proves nothing")
+            until(is_closed, "the end of a connection that proves nothing")

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from tests.descriptors import open_descriptors
-from tests.wire.harness import FAST, wait_until
+from tests.programs import until
+from tests.wire.harness import FAST
 from tests.wire.processes import task
 from tests.wire.serving import EchoHandler
 
@@ -29,7 +30,7 @@ from trainband.wire.transport import Frame, Timeouts
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="shared memory is for Linux only")
 
-_SHORT = Timeouts(heartbeat_s=0.1, lease_s=1.0, stall_s=0.3)
+_SHORT = Timeouts(heartbeat_s=0.1, stall_s=0.3)
 
 
 def pair(timeouts: Timeouts = FAST) -> tuple[SharedMemoryStream, SharedMemoryStream]:
@@ -72,7 +73,7 @@ class TestLoans:
         start = time.monotonic()
         with pytest.raises(DeadlineExceeded, match=r"the right has taken nothing from its stream for 0\.3 s"):
             left.send(b"3", [np.ones(10)])
-        assert 0.3 <= time.monotonic() - start < 2.0
+        assert time.monotonic() - start >= 0.3
         assert received(right).header == b"1"
         assert received(right).header == b"2"
         left.send(b"3", [np.ones(10)])
@@ -87,7 +88,7 @@ class TestLoans:
         for _ in range(2):
             received(right)
         assert received(right).header == b"last"
-        sender.join(5.0)
+        sender.join(20.0)
         assert not sender.is_alive()
         left.close()
         right.close()
@@ -230,16 +231,16 @@ class TestDoors:
             return False
 
         monkeypatch.setattr(listening, "_may_talk", judge)
-        stream = connection.open_stream(timeout_s=5.0)
+        stream = connection.open_stream(timeout_s=20.0)
         assert stream.transport == "ucx: tcp"
-        assert seen.get(timeout=5.0) is False
+        assert seen.get(timeout=20.0) is False
         connection.close()
         listener.stop(2.0)
 
     def test_a_listener_without_shared_memory_is_reached_by_the_network(self) -> None:
         listener = Network("flight").listen("127.0.0.1:0", EchoHandler(), FAST)
         connection = Network().connect(listener.address, FAST)
-        assert connection.open_stream(timeout_s=5.0).transport == "flight"
+        assert connection.open_stream(timeout_s=20.0).transport == "flight"
         connection.close()
         listener.stop(2.0)
 
@@ -278,7 +279,7 @@ def test_nothing_of_a_killed_sender_is_left() -> None:
         with open("/proc/self/maps") as maps:  # noqa: PTH123
             assert "memfd:trainband" in maps.read()
         client.process.send_signal(signal.SIGKILL)
-        assert isinstance(handler.ended.get(timeout=5.0), StreamClosed)
+        assert isinstance(handler.ended.get(timeout=20.0), StreamClosed)
     listener.stop(2.0)
 
     def unmapped() -> bool:
@@ -288,7 +289,7 @@ def test_nothing_of_a_killed_sender_is_left() -> None:
         with open("/proc/self/maps") as maps:  # noqa: PTH123
             return "memfd:trainband" not in maps.read()
 
-    wait_until(unmapped, "the end of the mapping")
+    until(unmapped, "the end of the mapping")
     assert leftovers() == []
 
 

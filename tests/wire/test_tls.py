@@ -53,7 +53,7 @@ def serving(directory: Path | None, name: str = "ps:0") -> Iterator[str]:
 def echoed(directory: Path | None, name: str, address: str) -> bytes:
     connection = task(directory, name).connect(address, FAST)
     try:
-        return connection.call("echo", b"hello", timeout_s=5.0)
+        return connection.call("echo", b"hello", timeout_s=20.0)
     finally:
         connection.close()
 
@@ -122,10 +122,10 @@ def test_a_revoked_one_is_refused_on_both_sides(ca: Path, tmp_path: Path) -> Non
     job = copy_of(ca, tmp_path / "job")
     with serving(job) as address:
         connection = task(job, "worker:0").connect(address, FAST)
-        assert connection.call("echo", b"", timeout_s=5.0) == b""
+        assert connection.call("echo", b"", timeout_s=20.0) == b""
         revoke(job, "worker:0")  # while it is connected
         with pytest.raises(AuthenticationError, match=r"certificate of worker:0 \(serial [0-9a-f]+\) was revoked"):
-            connection.call("echo", b"", timeout_s=5.0)
+            connection.call("echo", b"", timeout_s=20.0)
         connection.close()
         assert echoed(job, "worker:1", address) == b"hello"
         revoke(job, "ps:0")
@@ -183,7 +183,7 @@ def test_a_task_revoked_while_it_is_connected_opens_no_stream(ca: Path, tmp_path
     worker = Network(transport, trusted_fabric=True, credentials=credentials[1], identity=Identity("worker:0", "once"))
     listener = ps.listen("127.0.0.1:0", handler := EchoHandler(), FAST)
     connection = worker.connect(listener.address, FAST)
-    ticket = connection._flight.ticket(timeout_s=5.0)  # type: ignore[attr-defined]  # noqa: SLF001 - got before
+    ticket = connection._flight.ticket(timeout_s=20.0)  # type: ignore[attr-defined]  # noqa: SLF001 - got before
     revoke(job, "worker:0")
     with pytest.raises(PeerError):
         connection.open_stream(timeout_s=2.0)
@@ -291,7 +291,7 @@ def test_new_certificates_are_used_by_new_connections(ca: Path, tmp_path: Path) 
         before = CertificateFiles.find(job, Identity("worker:1")).certificate
         issue(job, "worker:1")
         connection = transport.connect(address, FAST)
-        assert connection.call("echo", b"", timeout_s=5.0) == b""
+        assert connection.call("echo", b"", timeout_s=20.0) == b""
         connection.close()
         assert CertificateFiles.find(job, Identity("worker:1")).certificate != before
 

@@ -70,6 +70,7 @@ class InferenceServer:
         self._say = say
         self._failed: SourceStatus | None = None
         self._stop = threading.Event()
+        self._drained = threading.Event()
         self._model: ServedModel | None = None
         self._follower: threading.Thread | None = None
         self.app = App(self._options, lambda: self.status, access=access or Access.at(host), say=say)
@@ -147,7 +148,7 @@ class InferenceServer:
         self.app.draining = True
         self._stop.set()
         if self._model is not None and self._options.drain_s:
-            time.sleep(self._options.drain_s)
+            self._drained.wait(self._options.drain_s)
         deadline = time.monotonic() + self._options.grace_s + CLOSING_S
         left = [] if self._http.stop(max(0.0, deadline - time.monotonic())) else ["that answers requests"]
         if self._follower is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -19,7 +18,8 @@ from trainband.errors import YourError
 from trainband.runtime.http.connections import HttpLimits
 from trainband.runtime.http.server import HttpServer, tls_context
 
-LIMITS = HttpLimits(head_bytes=8192, head_s=0.5, keep_alive_s=0.5, connections=20, connections_of_host=20)
+LIMITS = HttpLimits(head_bytes=8192, head_s=60.0, keep_alive_s=60.0, connections=20, connections_of_host=20)
+IMPATIENT = replace(LIMITS, head_s=0.5, keep_alive_s=0.5)
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 
 
@@ -117,7 +117,9 @@ def test_an_absolute_target_of_this_server_and_a_second_request_are_answered(add
 
 def test_a_client_that_offers_http_2_is_answered_in_http_1(address: tuple[str, int]) -> None:
     upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
-    assert talk(address, GET + upgrade).startswith(b"HTTP/1.1 200 OK")
+    with socket.create_connection(address, 10.0) as one:
+        one.sendall(GET + upgrade)
+        assert one.recv(65536).startswith(b"HTTP/1.1 200 OK")
 
 
 def test_requests_that_are_sent_without_reading_are_bounded(address: tuple[str, int]) -> None:
@@ -125,17 +127,15 @@ def test_requests_that_are_sent_without_reading_are_bounded(address: tuple[str, 
     assert 0 < found.count(b"HTTP/1.1 200 OK") <= 20
 
 
-def test_clients_that_keep_the_server_waiting_are_cut_off(address: tuple[str, int]) -> None:
+def test_clients_that_keep_the_server_waiting_are_cut_off() -> None:
     body = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\na"
-    started = time.monotonic()
-    with ExitStack() as stack:
+    with serving(IMPATIENT) as address, ExitStack() as stack:
         slow = []
         for data in (b"", b"GET / HT", GET + b"a: b", body, GET + b"\r\n"):
-            slow.append(stack.enter_context(socket.create_connection(address, 10.0)))
+            slow.append(stack.enter_context(socket.create_connection(address, 20.0)))
             slow[-1].sendall(data)
         for one in slow:
             read(one)
-    assert time.monotonic() - started < 5.0  # 0.5 s, and a second until it is looked at
 
 
 def test_silent_clients_keep_nobody_out(address: tuple[str, int]) -> None:
@@ -156,8 +156,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_tls(pair: tuple[Path, Path]) -> None:
-    # Two seconds for a handshake: other tests may have the cores.
-    with serving(replace(LIMITS, head_s=2.0), tls_context(*pair)) as address:
+    with serving(LIMITS, tls_context(*pair)) as address:
         context = ssl.create_default_context(cafile=str(pair[0].with_name("ca.pem")))
         with (
             socket.create_connection(address, 10.0) as raw,
@@ -165,10 +164,9 @@ def test_tls(pair: tuple[Path, Path]) -> None:
         ):
             one.sendall(GET + b"Connection: close\r\n\r\n")
             assert read(one).endswith(b"\r\n\r\n/")
-        started = time.monotonic()
-        assert not talk(address, b"")  # a handshake that never begins
         assert not talk(address, GET + b"\r\n").startswith(b"HTTP/1.1 2")
-        assert time.monotonic() - started < 8.0
+    with serving(IMPATIENT, tls_context(*pair)) as address:
+        assert not talk(address, b"")  # a handshake that never begins
 
 
 def test_certificates_that_cannot_be_used(pair: tuple[Path, Path], tmp_path: Path) -> None:
