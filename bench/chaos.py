@@ -202,7 +202,7 @@ def main(
             click.echo(f"under faults: {minutes:g} min, seed {seed}", err=True)
             with on_machines(apart) as machines, TracedJob(plan, fresh(home / "storm"), machines) as job:
                 storm = run_storm(job, minutes, seed, mean_s, kinds, overlap=overlap)
-            steps, logs = job.steps(), job.keep(out / "logs")
+            steps, logs = job.steps(), job.copy_logs(out / "logs")
             click.echo("without faults, again", err=True)
             calms.append(run_calm(plan, calm_s, fresh(home / "after"), apart))
         except CaseFailed as exc:
@@ -283,8 +283,8 @@ def run_storm(
     due_s = time.monotonic() + min(mean_s / 2, faults.pause_s())
     try:
         while (now := time.monotonic()) < end_s:
-            job.look()
-            over = faults.look()
+            job.poll()
+            over = faults.poll()
             due_s = max(due_s, *(REST_S + (f.whole_s or 0.0) for f in faults.struck), 0.0)
             ready = (overlap or over) and now >= due_s and now < end_s - QUIET_S
             if ready and (fault := faults.strike()) is not None:
@@ -300,8 +300,8 @@ def run_storm(
             time.sleep(0.02)
         storm.end_s = time.monotonic()
         limit_s = storm.end_s + LIMIT_S
-        while not storm.findings and not faults.look():
-            job.look()
+        while not storm.findings and not faults.poll():
+            job.poll()
             if time.monotonic() > limit_s:
                 storm.findings.append(f"not whole {LIMIT_S:g} s after the time was over: {job.missing(storm.end_s)}")
             time.sleep(0.02)

@@ -136,7 +136,7 @@ class Faults:
                 self._job.machines.unplug(machine_of(target))
         return fault
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Heal what it is time for, and note what is whole again; say whether the job is so after all of them."""
         now = time.monotonic()
         for fault in self.struck:

@@ -52,7 +52,7 @@ class Processes:
 
     def __enter__(self) -> Self:
         """Make a request to end us (SIGTERM) an exception, so that nothing is left running then either."""
-        self._handler = signal.signal(signal.SIGTERM, _leave)
+        self._handler = signal.signal(signal.SIGTERM, _exit_on_signal)
         return self
 
     def __exit__(
@@ -170,7 +170,7 @@ def free_addresses(count: int) -> list[str]:
             each.close()
 
 
-def _leave(number: int, _: object) -> None:
+def _exit_on_signal(number: int, _: object) -> None:
     raise SystemExit(128 + number)
 
 

@@ -71,7 +71,7 @@ class Supervised:
 
     def __enter__(self) -> Self:
         """Make a request to end us (SIGTERM) an exception, so that nothing is left running then either."""
-        self._handler = signal.signal(signal.SIGTERM, _leave)
+        self._handler = signal.signal(signal.SIGTERM, _exit_on_signal)
         return self
 
     def __exit__(
@@ -90,7 +90,7 @@ class Supervised:
         self.lives[task] = []
         self._live(task)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Note who has ended, and start anew what it is time for."""
         now = time.monotonic()
         for task, lives in self.lives.items():
@@ -103,7 +103,7 @@ class Supervised:
                 self._live(task)
 
     def running(self, task: str) -> bool:
-        """Say whether a task's process lives, as far as `look` knows."""
+        """Say whether a task's process lives, as far as `poll` knows."""
         return self.lives[task][-1].ended_s is None
 
     def send(self, task: str, number: int) -> None:
@@ -139,5 +139,5 @@ class Supervised:
         self.lives[task].append(Life(task, number, process, said, time.monotonic()))
 
 
-def _leave(number: int, _: object) -> None:
+def _exit_on_signal(number: int, _: object) -> None:
     raise SystemExit(128 + number)

@@ -91,7 +91,7 @@ class _Trace:
     last: Any = None
     _read: int = 0
 
-    def look(self) -> None:
+    def poll(self) -> None:
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -167,9 +167,9 @@ class TracedJob:
 
     # --- looking
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read what is new: ends of processes, steps, and answers of the ps."""
-        self.tasks.look()
+        self.tasks.poll()
         for worker, task in enumerate(WORKER_TASKS):
             life = self.tasks.lives[task][-1].number
             if life >= LIVES:
@@ -177,16 +177,16 @@ class TracedJob:
             if (worker, life) not in self._traces:
                 self._traces[worker, life] = _Trace(self._directory / f"trace-{worker}-{life}")
                 if life:
-                    self._traces[worker, life - 1].look()  # what the one before wrote last
-            self._traces[worker, life].look()
+                    self._traces[worker, life - 1].poll()  # what the one before wrote last
+            self._traces[worker, life].poll()
         said = self.tasks.lives["watch"][-1].said
         with said.open() as file:
             file.seek(self._watched)
             while (line := file.readline()).endswith("\n"):
                 self._watched = file.tell()
-                self._note(json.loads(line))
+                self._record_status(json.loads(line))
 
-    def _note(self, answer: Mapping[str, Any]) -> None:
+    def _record_status(self, answer: Mapping[str, Any]) -> None:
         self._seen[answer["ps"]] = Seen(answer["at_s"], answer["status"])
         for replica in (answer["status"] or {}).get("replicas", ()):
             if replica["role"] == "primary":
@@ -200,7 +200,7 @@ class TracedJob:
         """
         end = time.monotonic() + deadline_s
         while True:
-            self.look()
+            self.poll()
             if condition():
                 return
             if time.monotonic() > end:
@@ -210,7 +210,7 @@ class TracedJob:
     def wait_until(self, moment_s: float) -> None:
         """Look until a moment of the monotonic clock."""
         while time.monotonic() < moment_s:
-            self.look()
+            self.poll()
             time.sleep(LOOK_S)
 
     def wait_for_start(self) -> None:
@@ -325,7 +325,7 @@ class TracedJob:
             if task != "watch"
         )
 
-    def keep(self, directory: Path) -> Path:
+    def copy_logs(self, directory: Path) -> Path:
         """Copy what the tasks have printed to where it stays; give that."""
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)

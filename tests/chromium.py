@@ -98,7 +98,7 @@ class Page:
         """What is seen, as a PNG."""
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
-    def note(self, method: str, event: dict[str, Any]) -> None:
+    def record(self, method: str, event: dict[str, Any]) -> None:
         """Keeps what an event says."""
         if method == "Network.requestWillBeSent":
             self.requests.append(event["request"]["url"])
@@ -196,18 +196,18 @@ class Browser:
         while chunk := self._answers.raw.read(1 << 16):
             *messages, rest = (rest + chunk).split(b"\0")
             for raw in messages:
-                self._take(json.loads(raw))
+                self._handle(json.loads(raw))
         with self._news:
             self._closed = True
             self._news.notify_all()
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _handle(self, message: dict[str, Any]) -> None:
         if "id" in message:
             with self._news:
                 self._came[message["id"]] = message
                 self._news.notify_all()
         elif (page := self._pages.get(message.get("sessionId", ""))) is not None:
-            page.note(message["method"], message["params"])
+            page.record(message["method"], message["params"])
 
 
 @contextmanager

@@ -75,7 +75,7 @@ def main() -> None:
     if trainer.is_chief:
         print(f"evaluation: {trainer.evaluate([batch(np.random.default_rng(99))])}", flush=True)
     if flag.params:
-        keep(trainer.params, flag.params)
+        save_params(trainer.params, flag.params)
 
 
 def init(key: jax.Array, fault: str) -> Any:
@@ -129,7 +129,7 @@ def batches(seed: int, fault: str, pause_s: float, go: Path | None = None) -> It
             time.sleep(pause_s)
 
 
-def keep(params: Any, path: Path) -> None:
+def save_params(params: Any, path: Path) -> None:
     np.savez(path, **params)
     print("kept", flush=True)
     while path.exists():

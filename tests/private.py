@@ -24,7 +24,7 @@ def found(name: str, library: str) -> Any:
     return value
 
 
-def takes(function: Any, keyword: str) -> bool:
+def accepts(function: Any, keyword: str) -> bool:
     """Whether a function has a parameter of that name; of one in C++, only its docstring says so."""
     if inspect.isfunction(function):
         return keyword in inspect.signature(function).parameters

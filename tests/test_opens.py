@@ -47,7 +47,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "spmd/coordination.py": {"_hushed"},
     },
     OWN: {
-        "cluster/resolvers/joined.py": {"note_joined", "note_history", "noted_history"},
+        "cluster/resolvers/joined.py": {"report_history", "report_joined", "reported_history"},
         "compat/tf2/keras/saving.py": {"_save_h5"},
         "export/converters/environment.py": {"run_script"},
         "export/converters/run_saved_model.py": {"run", "main"},

@@ -87,7 +87,7 @@ class Part:
         """Say that the next act is the first step, and wait for all workers; the bench ends us if one never is."""
         self.wait_for_all("ready")
 
-    def begin(self, step: int) -> None:
+    def start_measuring(self, step: int) -> None:
         """Measure from here, where the global step is `step`."""
         self._begin = (step, time.perf_counter())
         self._mark("begin")
@@ -110,12 +110,12 @@ class Part:
         for number in range(self._flags.train_steps):
             if number == self._flags.warm_up_steps:
                 settle()
-                self.begin(number)
+                self.start_measuring(number)
             step(*next(batches))
         settle()
         self.end(self._flags.train_steps)
 
-    def say(self, loss: float, accuracy: float) -> None:
+    def print_result(self, loss: float, accuracy: float) -> None:
         """Print the line of JSON that the bench reads."""
         steps, wall_s = self._end[0] - self._begin[0], self._end[1] - self._begin[1]
         result = {"steps": steps, "wall_s": wall_s, "steps_per_s": steps / wall_s, "loss": loss, "accuracy": accuracy}

@@ -39,14 +39,14 @@ def main() -> None:
     if flags.steps_a_call > 1:
         taken = [part.batches[number % BATCHES] for number in range(flags.steps_a_call)]
         images, labels = (np.stack(arrays) for arrays in zip(*taken, strict=True))
-        stacked = replica.put((images, labels))
+        stacked = replica.to_global((images, labels))
         part.run(lambda _: replica.step(stacked), replica.settle, steps_a_call=flags.steps_a_call)
     elif flags.numpy:
-        part.run(lambda number: replica.step(replica.put(part.batches[number % BATCHES])), replica.settle)
+        part.run(lambda number: replica.step(replica.to_global(part.batches[number % BATCHES])), replica.settle)
     else:
-        batches = [replica.put(batch) for batch in part.batches]
+        batches = [replica.to_global(batch) for batch in part.batches]
         part.run(lambda number: replica.step(batches[number % BATCHES]), replica.settle)
-    part.say(replica.loss(part.test))
+    part.write_result(replica.loss(part.test))
     part.wait_for_all(len(hosts))
     jax.distributed.shutdown()
 
@@ -94,7 +94,7 @@ class Replica:
         self._state: Any = jax.device_put(state, same)
         self._loss: Any = None
 
-    def put(self, batch: Batch) -> Any:
+    def to_global(self, batch: Batch) -> Any:
         """Return the arrays of all processes' batches, of which this process holds these rows."""
         return jax.tree.map(lambda rows: jax.make_array_from_process_local_data(self._split, rows), batch)
 

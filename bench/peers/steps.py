@@ -84,7 +84,7 @@ class Part:
         """
         done = 0
 
-        def take(steps: int) -> float:
+        def run(steps: int) -> float:
             """Take at least this many steps; return the steps per second."""
             nonlocal done
             calls = -(-steps // steps_a_call)
@@ -95,10 +95,10 @@ class Part:
             done += calls
             return calls * steps_a_call / (time.perf_counter() - begin)
 
-        take(WARM_UP_STEPS)
-        steps = self.agree(take(PROBE_STEPS))
+        run(WARM_UP_STEPS)
+        steps = self.agree(run(PROBE_STEPS))
         self.mark("begin")
-        self._speed = take(steps)
+        self._speed = run(steps)
         self._steps = -(-steps // steps_a_call) * steps_a_call
         self.mark("end")
 
@@ -117,7 +117,7 @@ class Part:
         """Note what a program has measured without `run`."""
         self._steps, self._speed = steps, steps_per_s
 
-    def say(self, loss: float) -> None:
+    def write_result(self, loss: float) -> None:
         """Leave the result, of which the loss on the test images is a part, where the bench reads it."""
         result = {"steps": self._steps, "steps_per_s": self._speed, "loss": loss}
         self._path("part").write_text(json.dumps(result))

@@ -57,7 +57,7 @@ def work(part: Part, strategy: Any, learning_rate: float) -> None:
     logits = network(images)
     loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
     hits = tf.equal(tf.argmax(logits, 1, output_type=tf.int32), tf.cast(labels, tf.int32))
-    part.say(float(loss), float(tf.reduce_mean(tf.cast(hits, tf.float32))))
+    part.print_result(float(loss), float(tf.reduce_mean(tf.cast(hits, tf.float32))))
 
 
 def make_network() -> Any:

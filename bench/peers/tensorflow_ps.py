@@ -72,7 +72,7 @@ def work(flags: argparse.Namespace, cluster: Any, server: Any) -> None:
     while step < flags.warm_up_steps:
         x, y = next(batches)
         _, step = session.run(fetches, feed_dict={images: x, labels: y})
-    part.begin(int(step))
+    part.start_measuring(int(step))
     while step < flags.train_steps:
         x, y = next(batches)
         _, step = session.run(fetches, feed_dict={images: x, labels: y})
@@ -82,7 +82,7 @@ def work(flags: argparse.Namespace, cluster: Any, server: Any) -> None:
     loss, accuracy = session.run(
         (model["loss"], model["accuracy"]), feed_dict={images: test_images, labels: test_labels}
     )
-    part.say(float(loss), float(accuracy))
+    part.print_result(float(loss), float(accuracy))
 
 
 def build_model(flags: argparse.Namespace, workers: int) -> dict[str, Any]:

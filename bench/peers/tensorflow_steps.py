@@ -70,7 +70,7 @@ def train(part: Part, strategy: Any, model: str, learning_rate: float, steps_a_c
         taken = [part.batches[number % len(part.batches)] for number in range(steps_a_call)]
         batches = [tuple(tf.constant(np.stack(arrays)) for arrays in zip(*taken, strict=True))]
     part.run(lambda number: function(*batches[number % len(batches)]), lambda: None, steps_a_call=steps_a_call)
-    part.say(float(mean_loss(*(tf.constant(array) for array in part.test))))
+    part.write_result(float(mean_loss(*(tf.constant(array) for array in part.test))))
 
 
 def make_network(model: str) -> Any:

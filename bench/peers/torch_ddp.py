@@ -57,7 +57,7 @@ def work(part: Part, learning_rate: float) -> None:
     with torch.no_grad():
         logits = network(images)
         loss = nn.functional.cross_entropy(logits, labels.long())
-    part.say(float(loss), float((logits.argmax(dim=1) == labels).float().mean()))
+    part.print_result(float(loss), float((logits.argmax(dim=1) == labels).float().mean()))
 
 
 def make_network() -> Any:

@@ -39,13 +39,13 @@ def watch(ps: int, address: str) -> None:
         try:
             with Inquiry(address, TIMEOUT_S) as inquiry:
                 while True:
-                    tell(ps, inquiry)
+                    poll(ps, inquiry)
         except TrainbandError:
-            say(ps, None)
+            print_status(ps, None)
             time.sleep(EVERY_S)
 
 
-def tell(ps: int, inquiry: Inquiry) -> None:
+def poll(ps: int, inquiry: Inquiry) -> None:
     """Ask once, tell the answer, and wait until it is time again."""
     asked_s = time.monotonic()
     answer = inquiry.ask()
@@ -60,11 +60,11 @@ def tell(ps: int, inquiry: Inquiry) -> None:
         }
         for replica in answer.replicas
     ]
-    say(ps, {"version": answer.version, "replicas": replicas, "live": live, "chief": answer.chief})
+    print_status(ps, {"version": answer.version, "replicas": replicas, "live": live, "chief": answer.chief})
     time.sleep(max(0.0, asked_s + EVERY_S - time.monotonic()))
 
 
-def say(ps: int, status: dict[str, object] | None) -> None:
+def print_status(ps: int, status: dict[str, object] | None) -> None:
     """Print one line, whole: there are several threads."""
     sys.stdout.write(json.dumps({"at_s": time.monotonic(), "ps": ps, "status": status}) + "\n")
     sys.stdout.flush()

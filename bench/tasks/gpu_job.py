@@ -52,13 +52,13 @@ def main() -> None:
         console=False,
     )
     if cluster.is_ps:
-        leave(mark, found)
+        write_whole(mark, found)
         trainer.join()
     with trainer:
         batches = jax.block_until_ready(jax.device_put(NETWORK.batches(), device))
         pieces = in_job(trainer, batches, flags.seconds)
         pieces |= alone(trainer.params, batches[0], device, flags.seconds)
-        leave(mark, {**found, "pieces": pieces})
+        write_whole(mark, {**found, "pieces": pieces})
         wait_for(flags.marks / "seen")
 
 
@@ -131,7 +131,7 @@ def alone(params: Any, batch: Any, device: jax.Device, seconds: float) -> dict[s
     return {name: statistics.median(piece) for name, piece in taken.items()}
 
 
-def leave(path: Path, found: dict[str, Any]) -> None:
+def write_whole(path: Path, found: dict[str, Any]) -> None:
     """Leave a file, which is there only when it is whole."""
     unfinished = path.with_suffix(".unfinished")
     unfinished.write_text(json.dumps(found))

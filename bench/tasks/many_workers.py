@@ -63,7 +63,7 @@ def work(number: int, spec: ClusterSpec, plan: Plan, network: Network, seen: mma
         say=lambda _: None,
     )
     now = client.join(lambda: values)
-    client.training.await_begin(1, 1 << 40)
+    client.training.await_training(1, 1 << 40)
     while not asked:
         now = client.exchanger.push(values, now.versions, loss=1.0, examples=1, finite=True)
         seen[number] = 1

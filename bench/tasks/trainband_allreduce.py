@@ -49,7 +49,7 @@ def main() -> None:
         window = Window(settling, settling + steps, part)
         trainer.fit(part.batches, steps=window.last, hooks=[window])
         part.measured(window.steps, window.steps_per_s)
-        part.say(trainer.evaluate([part.test]).loss)
+        part.write_result(trainer.evaluate([part.test]).loss)
 
 
 def make_strategy(name: str, cluster: trainband.Cluster) -> Any:
@@ -96,11 +96,11 @@ class Window(trainband.Hook):
         del session
         step = report.global_step - self._began_at
         if step >= self.last:
-            self._note("end", step, report)
+            self._record_moment("end", step, report)
         elif step >= self._first and not self._times:
-            self._note("begin", step, report)
+            self._record_moment("begin", step, report)
 
-    def _note(self, moment: str, step: int, report: StepReport) -> None:
+    def _record_moment(self, moment: str, step: int, report: StepReport) -> None:
         float(report.loss)  # waits until the step is done
         self._times[moment] = time.perf_counter()
         self._steps[moment] = step

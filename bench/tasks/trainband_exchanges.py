@@ -101,8 +101,8 @@ class Worker:
     def _exchange(self, ready: threading.Barrier) -> None:
         now = self._client.join(lambda: self._blocks)
         if self._index == 0:
-            self._client.training.begin(1, 1 << 40)
-        self._client.training.await_begin(1)
+            self._client.training.start_training(1, 1 << 40)
+        self._client.training.await_training(1)
         for _ in range(WARM_UP):
             now = self._client.exchanger.push(self._blocks, now.versions, loss=0.0, examples=1, finite=True)
         ready.wait()

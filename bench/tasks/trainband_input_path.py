@@ -54,7 +54,7 @@ def train(flags: argparse.Namespace, trainer: trainband.Trainer) -> dict[str, An
     bind: Callable[..., None] | None = getattr(batches, "bind", None)
     if bind is not None:
         bind(engine.peers.lease)
-    engine.steps.begin(flags.train_steps)
+    engine.steps.start_training(flags.train_steps)
     input_s, step_s, done = [], [], False
     with trainer.feed(batches, repeat=True, start=None, track=flags.positions) as feed:
         while not done:

@@ -48,7 +48,7 @@ def work(flags: argparse.Namespace, cluster: trainband.Cluster, transport: train
     plan = Plan.of(variables, optax.sgd(0.1), trainband.GreedyBytes(), trainband.Async(), 1)
     client = JobClient(cluster, plan, transport=transport, timeouts=trainband.Timeouts())
     now = client.join(lambda: ((np.zeros(size, np.float32),),))
-    client.training.begin(1, flags.rounds)
+    client.training.start_training(1, flags.rounds)
     gradient = ((np.ones(size, np.float32),),)
     seconds = []
     for _ in range(flags.rounds):

@@ -50,7 +50,7 @@ def manifest(parts: tuple[Part, ...], step: int = 7, created_at: float = CREATED
 
 def commit(home: CheckpointDirectory, step: int, created_at: float = CREATED_AT, shift: float = 0.0) -> Path:
     """A committed checkpoint in a directory."""
-    partial = home.begin(step)
+    partial = home.create_partial(step)
     return home.commit(partial, manifest(write_parts(partial, shift), step, created_at)).path
 
 

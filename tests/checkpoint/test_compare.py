@@ -24,7 +24,7 @@ def home(tmp_path: Path) -> CheckpointDirectory:
 
 def holding(home: CheckpointDirectory, step: int, *parts: dict[str, NDArray[Any]]) -> Checkpoint:
     """A checkpoint of these tensors, one file from each ps."""
-    partial = home.begin(step)
+    partial = home.create_partial(step)
     written = tuple(
         write_part(partial, f"ps-{i}", ps=i, version=0, pieces=[samples.rows(name, x) for name, x in part.items()])
         for i, part in enumerate(parts)

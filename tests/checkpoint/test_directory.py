@@ -73,7 +73,7 @@ def test_other_names_are_not_checkpoints(home: Home, name: str) -> None:
 
 
 def test_two_that_begin_do_not_meet(home: Home) -> None:
-    first, second = home.begin(3), home.begin(3)
+    first, second = home.create_partial(3), home.create_partial(3)
     assert first != second
     assert names(home) == sorted([first.name, second.name])
     assert first.name.startswith(".step-000000000003.")
@@ -81,13 +81,13 @@ def test_two_that_begin_do_not_meet(home: Home) -> None:
 
 
 def test_the_manifest_says_which_step_it_is(home: Home) -> None:
-    partial = home.begin(3)
+    partial = home.create_partial(3)
     assert home.commit(partial, manifest(write_parts(partial), step=5)).path == home.path_of(5)
     assert names(home) == ["step-000000000005"]
 
 
 def test_a_part_that_is_not_there_is_not_committed(home: Home) -> None:
-    partial = home.begin(3)
+    partial = home.create_partial(3)
     whole = manifest(write_parts(partial), step=3)
     (partial / "ps-1.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"ps:1 has written ps-1.safetensors.*is missing.*shared file system"):
@@ -108,9 +108,9 @@ def test_discard_and_sweep_leave_the_rest(home: Home) -> None:
     (home.path / "LOCK").touch()
     (home.path / "notes.txt").touch()
     (home.path / ".best.json.01234567.tmp").touch()
-    home.discard(home.begin(4))
+    home.discard(home.create_partial(4))
     home.discard(home.path / ".step-000000000009.01234567.partial")  # is none
-    assert home.begin(5).exists()
+    assert home.create_partial(5).exists()
     (home.path / ".trash-step-000000000001.01234567" / "sub").mkdir(parents=True)
     home.sweep()
     assert names(home) == ["LOCK", "best.json", "notes.txt", "step-000000000003"]
@@ -308,7 +308,7 @@ def fail_at(count: int, patched: pytest.MonkeyPatch, error: Callable[[], BaseExc
 def steps_of_a_commit(tmp_path: Path) -> list[str]:
     home = Home(tmp_path / "count")
     commit(home, 1)
-    partial = home.begin(1)
+    partial = home.create_partial(1)
     whole = manifest(write_parts(partial), 1)
     with pytest.MonkeyPatch.context() as patched:
         made = fail_at(-1, patched, Crash, after=False)
@@ -333,7 +333,7 @@ def test_whatever_fails_in_a_commit_the_newest_is_sound(
         home = Home(tmp_path / f"{count}")
         commit(home, 1, shift=1.0)
         step = 1 if again else 2
-        partial = home.begin(step)
+        partial = home.create_partial(step)
         whole = manifest(write_parts(partial, 2.0), step)
         refused = False
         with pytest.MonkeyPatch.context() as patched:
@@ -354,7 +354,7 @@ def test_whatever_fails_in_a_commit_the_newest_is_sound(
 
 
 def test_an_error_of_a_commit_names_the_cause(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    partial = home.begin(1)
+    partial = home.create_partial(1)
     whole = manifest(write_parts(partial), 1)
     fail_at(0, monkeypatch, lambda: OSError(28, "No space left on device"), after=False)
     with pytest.raises(CheckpointError, match=r"cannot commit .*step-000000000001: No space left.*make room"):
@@ -449,7 +449,7 @@ def test_a_directory_without_the_right_to_write(home: Home) -> None:
 
 def test_a_commit_that_fails_puts_the_old_one_back(home: Home) -> None:
     path = commit(home, 1, shift=1.0)
-    partial = home.begin(1)
+    partial = home.create_partial(1)
     whole = manifest(write_parts(partial, 2.0), 1)
     with pytest.MonkeyPatch.context() as patched:
         fail_at(4, patched, lambda: OSError(5, "Input/output error"), after=False)
@@ -466,7 +466,7 @@ def test_a_read_only_disk(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     home.path.mkdir()
     monkeypatch.setattr(os, "mkdir", mkdir)
     with pytest.raises(CheckpointError, match=r"cannot create .*Read-only file system; give this user permission"):
-        home.begin(1)
+        home.create_partial(1)
 
 
 def test_a_file_where_the_directory_should_be(home: Home) -> None:
@@ -474,12 +474,12 @@ def test_a_file_where_the_directory_should_be(home: Home) -> None:
     with pytest.raises(CheckpointError, match=r"cannot list .*run: Not a directory"):
         home.steps()
     with pytest.raises(CheckpointError, match="cannot create"):
-        home.begin(1)
+        home.create_partial(1)
 
 
 def test_negative_steps_are_refused(home: Home) -> None:
     with pytest.raises(ValueError, match="not be negative"):
-        home.begin(-1)
+        home.create_partial(-1)
 
 
 def test_reading_needs_no_right_to_write(home: Home) -> None:

@@ -35,7 +35,7 @@ def sample(home: CheckpointDirectory) -> Checkpoint:
 
 
 def holding(home: CheckpointDirectory, tensors: dict[str, NDArray[Any]]) -> Checkpoint:
-    partial = home.begin(7)
+    partial = home.create_partial(7)
     pieces = [samples.rows(name, values) for name, values in tensors.items()]
     return home.commit(partial, samples.manifest((write_part(partial, "ps-0", ps=0, version=7, pieces=pieces),)))
 

@@ -168,19 +168,19 @@ def test_a_newer_lock_than_was_looked_at_stays(tmp_path: Path, monkeypatch: pyte
     first, second = DirectoryLock(tmp_path, "worker:1"), DirectoryLock(tmp_path, "worker:2")
     counts = DirectoryLock._counts  # noqa: SLF001 - the moment between look and removal
 
-    def look(*_: Any) -> bool:
+    def poll(*_: Any) -> bool:
         monkeypatch.setattr(DirectoryLock, "_counts", counts)
         first.acquire()
         return False
 
-    monkeypatch.setattr(DirectoryLock, "_counts", look)
+    monkeypatch.setattr(DirectoryLock, "_counts", poll)
     with pytest.raises(DirectoryLocked, match="in use by worker:1"):
         second.acquire()
     first.renew()
     assert [path.name for path in tmp_path.iterdir()] == ["LOCK"]
 
 
-def leave_claim(directory: Path) -> Path:
+def write_claim(directory: Path) -> Path:
     """A stale lock, and the file of one who was about to remove it."""
     DirectoryLock(directory, "worker:7").acquire()
     age(directory, 100.0)
@@ -191,7 +191,7 @@ def leave_claim(directory: Path) -> Path:
 
 
 def test_one_that_died_while_taking_it_over_is_not_in_the_way(tmp_path: Path) -> None:
-    claim = leave_claim(tmp_path)
+    claim = write_claim(tmp_path)
     claim.write_text(json.dumps(json.loads(claim.read_text()) | {"process_start": 1}))
     with DirectoryLock(tmp_path, "worker:0"):
         assert content(tmp_path)["owner"] == "worker:0"
@@ -199,7 +199,7 @@ def test_one_that_died_while_taking_it_over_is_not_in_the_way(tmp_path: Path) ->
 
 
 def test_one_that_is_taking_it_over_is_let(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    leave_claim(tmp_path)
+    write_claim(tmp_path)
     monkeypatch.setattr(lock_module, "_PATIENCE_S", 0.0)
     with pytest.raises(DirectoryLocked, match="worker:7"):
         DirectoryLock(tmp_path, "worker:0").acquire()
@@ -219,7 +219,7 @@ def test_of_those_who_race_one_wins(tmp_path: Path, stale: bool, links: bool, mo
         start = threading.Barrier(4)
         held: list[DirectoryLock] = []
 
-        def take(
+        def install(
             name: str, directory: Path = directory, start: threading.Barrier = start, held: list[DirectoryLock] = held
         ) -> None:
             lock = DirectoryLock(directory, name)
@@ -229,7 +229,7 @@ def test_of_those_who_race_one_wins(tmp_path: Path, stale: bool, links: bool, mo
                 held.append(lock)
                 lock.renew()
 
-        threads = [threading.Thread(target=take, args=(f"worker:{i}",)) for i in range(4)]
+        threads = [threading.Thread(target=install, args=(f"worker:{i}",)) for i in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -97,7 +97,7 @@ def test_piece(
     assert piece.row_nbytes * (piece.stop - piece.start) == nbytes
 
 
-def put(*path: str | int, value: object) -> Callable[[Document], None]:
+def changed(*path: str | int, value: object) -> Callable[[Document], None]:
     """A lie: another value at a place in the document."""
 
     def lie(document: Document) -> None:
@@ -125,45 +125,54 @@ def drop(*path: str | int) -> Callable[[Document], None]:
 
 PIECE = ("parts", 0, "pieces", 0, "piece")
 LIES: list[tuple[Callable[[Document], None], str]] = [
-    (put("format", value=2), "format 2.*reads format 1; read it with trainband 0.1.0"),
-    (put("format", value="1"), "format"),
+    (changed("format", value=2), "format 2.*reads format 1; read it with trainband 0.1.0"),
+    (changed("format", value="1"), "format"),
     (drop("format"), "format"),
     (drop("parts"), "parts"),
-    (put("colour", value=1), "colour"),
-    (put("global_step", value=-1), "global_step is -1"),
-    (put("global_step", value=1.5), "global_step"),
-    (put("created_at", value=-1.0), "created_at"),
-    (put("created_at", value=None), "created_at"),
-    (put("trainings", value=[0, -3]), "trainings"),
-    (put("complete", value=1), "complete"),
-    (put("workers", "worker:0", "steps", value=-1), "steps is -1"),
-    (put("workers", "worker:0", value=3), "workers"),
+    (changed("colour", value=1), "colour"),
+    (changed("global_step", value=-1), "global_step is -1"),
+    (changed("global_step", value=1.5), "global_step"),
+    (changed("created_at", value=-1.0), "created_at"),
+    (changed("created_at", value=None), "created_at"),
+    (changed("trainings", value=[0, -3]), "trainings"),
+    (changed("complete", value=1), "complete"),
+    (changed("workers", "worker:0", "steps", value=-1), "steps is -1"),
+    (changed("workers", "worker:0", value=3), "workers"),
     # file names that lead elsewhere
-    *((put("parts", 0, "file", value=name), "file ") for name in ("", ".", "..", "../x", "a/b", "/etc/passwd", "a\\b")),
-    *((put("parts", 0, "file", value=name), "file ") for name in ("a..b", "a\0b", "a\nb", "a\x7fb", "manifest.json")),
-    (put("parts", 0, "file", value="ps-1.safetensors"), "parts have a duplicate file"),
-    (put("parts", 0, "file", value=7), r"parts\[0\].file"),
-    (put("parts", 0, "nbytes", value=-1), "nbytes is -1"),
-    (put("parts", 0, "nbytes", value=99), "nbytes of ps-0.safetensors is 99, but its pieces have 100 bytes"),
-    (put("parts", 0, "ps", value=-1), "ps is -1"),
-    (put("parts", 0, "version", value=-1), "version is -1"),
-    # tensors
-    *((put(*PIECE, "tensor", value=name), "has a part") for name in ("", "/a", "a/", "a//b", "./a", "a/../b", "..")),
-    *((put(*PIECE, "tensor", value=name), "safetensors file can hold") for name in ("a\nb", "__metadata__")),
-    (put(*PIECE, "tensor", value="other"), "name is 'params/hidden/kernel"),
-    (put(*PIECE, "shape", value=[10, -6]), "negative number"),
-    (put(*PIECE, "shape", value=[-10, 6]), "negative number"),
-    (put(*PIECE, "shape", value=[10, 6, 2**70]), "is larger than an array can be"),
-    (put(*PIECE, "shape", value=[10, 6.5]), "shape"),
-    (put(*PIECE, "dtype", value="float33"), "dtype .* 'float33'"),
-    (put(*PIECE, "dtype", value="object"), "dtype"),
-    (put(*PIECE, "start", value=-1), "start and stop"),
-    (put(*PIECE, "start", value=4), "start and stop"),
-    (put(*PIECE, "start", value=5), "start and stop"),
-    (put(*PIECE, "stop", value=11), "start and stop"),
-    (put("parts", 0, "pieces", 0, "name", value="params/hidden/kernel"), "name is"),
     *(
-        (put("parts", 0, "pieces", 0, "checksum", value=text), "checksum")
+        (changed("parts", 0, "file", value=name), "file ")
+        for name in ("", ".", "..", "../x", "a/b", "/etc/passwd", "a\\b")
+    ),
+    *(
+        (changed("parts", 0, "file", value=name), "file ")
+        for name in ("a..b", "a\0b", "a\nb", "a\x7fb", "manifest.json")
+    ),
+    (changed("parts", 0, "file", value="ps-1.safetensors"), "parts have a duplicate file"),
+    (changed("parts", 0, "file", value=7), r"parts\[0\].file"),
+    (changed("parts", 0, "nbytes", value=-1), "nbytes is -1"),
+    (changed("parts", 0, "nbytes", value=99), "nbytes of ps-0.safetensors is 99, but its pieces have 100 bytes"),
+    (changed("parts", 0, "ps", value=-1), "ps is -1"),
+    (changed("parts", 0, "version", value=-1), "version is -1"),
+    # tensors
+    *(
+        (changed(*PIECE, "tensor", value=name), "has a part")
+        for name in ("", "/a", "a/", "a//b", "./a", "a/../b", "..")
+    ),
+    *((changed(*PIECE, "tensor", value=name), "safetensors file can hold") for name in ("a\nb", "__metadata__")),
+    (changed(*PIECE, "tensor", value="other"), "name is 'params/hidden/kernel"),
+    (changed(*PIECE, "shape", value=[10, -6]), "negative number"),
+    (changed(*PIECE, "shape", value=[-10, 6]), "negative number"),
+    (changed(*PIECE, "shape", value=[10, 6, 2**70]), "is larger than an array can be"),
+    (changed(*PIECE, "shape", value=[10, 6.5]), "shape"),
+    (changed(*PIECE, "dtype", value="float33"), "dtype .* 'float33'"),
+    (changed(*PIECE, "dtype", value="object"), "dtype"),
+    (changed(*PIECE, "start", value=-1), "start and stop"),
+    (changed(*PIECE, "start", value=4), "start and stop"),
+    (changed(*PIECE, "start", value=5), "start and stop"),
+    (changed(*PIECE, "stop", value=11), "start and stop"),
+    (changed("parts", 0, "pieces", 0, "name", value="params/hidden/kernel"), "name is"),
+    *(
+        (changed("parts", 0, "pieces", 0, "checksum", value=text), "checksum")
         for text in ("", "0" * 32, "md5:" + "0" * 32, "xxh3_128:" + "0" * 31, "xxh3_128:" + "g" * 32, CHECKSUM + "\n")
     ),
     (drop("parts", 1), "leave out rows 4 to 9"),

@@ -197,7 +197,7 @@ def test_another_optimizer_matters_only_if_it_is_wanted(path: Path, model: tuple
 
 def test_a_worker_part_is_read_and_verified(tmp_path: Path) -> None:
     home = CheckpointDirectory(tmp_path, print)
-    partial = home.begin(3)
+    partial = home.create_partial(3)
     first, second = write_parts(partial)
     with pytest.raises(ValueError, match="leave out rows 0 to 3"):
         manifest((), 3, worker_part=second)

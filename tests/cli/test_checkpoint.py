@@ -48,7 +48,7 @@ def home(tmp_path: Path) -> CheckpointDirectory:
 
 def commit(home: CheckpointDirectory, step: int, shift: float = 0.0, **more: Any) -> Path:
     """A checkpoint of two ps and two workers."""
-    partial = home.begin(step)
+    partial = home.create_partial(step)
     inner = {"passes": 1, "batches": 12000, "beyond": 0, "state": {"value": {"epoch": 3, "examples": 512}}}
     position = json.dumps({"training": 2, "position": json.dumps(inner)})
     workers = {"0": WorkerEntry("worker:0", 4, position), "1": WorkerEntry("worker:1", 3, "")}
@@ -261,7 +261,7 @@ VALUES: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("values", "words"), VALUES, ids=range(len(VALUES)))
 def test_values(home: CheckpointDirectory, capsys: Capture, values: Any, words: str) -> None:
-    partial = home.begin(1)
+    partial = home.create_partial(1)
     part = write_part(partial, "ps-0", ps=0, version=1, pieces=[samples.rows("params/w", values)])
     home.commit(partial, samples.manifest((part,), 1))
     code, out, _ = run(capsys, "show", home.path, "--values", "params/w")

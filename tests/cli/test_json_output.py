@@ -20,12 +20,12 @@ WORKER = Task("worker", 1)
 
 
 def shown(*lines: tuple[str, str], quiet: bool = False) -> tuple[str, list[dict[str, Any]]]:
-    """What comes on stdout, and the events on stderr, of lines with their streams; `note` is the launcher's."""
+    """What comes on stdout, and the events on stderr, of lines with their streams; `report` is the launcher's."""
     stdout, stderr = io.StringIO(), io.StringIO()
     output = JsonOutput(stdout=stdout, stderr=stderr, quiet=quiet, clock=lambda: 1.5)
     for stream, line in lines:
         if stream == "note":
-            output.note(line)
+            output.report(line)
         else:
             output.line(WORKER, line, stream)
     return stdout.getvalue(), [json.loads(line) for line in stderr.getvalue().splitlines()]

@@ -242,7 +242,7 @@ def test_each_task_has_a_colour_on_a_terminal_only() -> None:
     for task in (PS, WORKER0, WORKER1):
         output.line(task, "hello")
         output.line(task, "hello", "stderr")
-    output.note("a note")
+    output.report("a note")
     assert stdout.writes == [
         "\x1b[36m[ps:0]\x1b[0m hello\x1b[0m\n",
         "\x1b[33m[worker:0]\x1b[0m hello\x1b[0m\n",
@@ -327,7 +327,7 @@ class Recorder:
     def line(self, task: Task, text: str, stream: str = "stdout") -> None:
         self.lines.append((str(task), text, stream))
 
-    def note(self, text: str) -> None:
+    def report(self, text: str) -> None:
         self.notes.append(text)
 
     def watching(self, spec: ClusterSpec) -> AbstractContextManager[None]:

@@ -61,7 +61,7 @@ def job() -> Iterator[RealJob]:
         )
         try:
             now = client.join(lambda: blocks_of(plan, PARAMS))
-            client.training.begin(1, 10)
+            client.training.start_training(1, 10)
             gradient = gradient_of(plan, 1.0)
             for _ in range(3):
                 now = client.exchanger.push(gradient, now.versions, loss=0.125, examples=32, finite=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainband.cluster import Cluster, ClusterSpec, Task
-from trainband.cluster.resolvers.nccl import keep_nccl_on_loopback
+from trainband.cluster.resolvers.nccl import restrict_nccl_to_loopback
 
 
 @pytest.mark.parametrize(
@@ -20,5 +20,5 @@ def test_a_job_of_one_machine_stays_on_it(
     hosts: tuple[str, ...], before: dict[str, str], after: dict[str, str]
 ) -> None:
     spec = ClusterSpec({"worker": [f"{host}:{2222 + i}" for i, host in enumerate(hosts)]})
-    keep_nccl_on_loopback(Cluster(spec=spec, task=Task("worker", 0)), before)
+    restrict_nccl_to_loopback(Cluster(spec=spec, task=Task("worker", 0)), before)
     assert before == after

@@ -155,7 +155,7 @@ def main() -> None:
     cluster = trainband.cluster.resolve()
     rank = cluster.training_index if cluster is not None else 0
     if flag.fault == "accelerators":
-        models.take_programs_of_accelerators()
+        models.use_programs_of_accelerators()
     if flag.fault == "JAX first":
         jax.devices()
     if flag.fault == "another port" and rank == 0:

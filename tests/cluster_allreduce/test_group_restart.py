@@ -67,7 +67,7 @@ def _start(programs: Programs, tmp_path: Path, fault: str, *options: str) -> tup
     return run.succeed(), run.stderr
 
 
-def _notes(stderr: str) -> list[str]:
+def _reports(stderr: str) -> list[str]:
     """The launcher's, but for that at the end which says that these scripts train nothing together."""
     *notes, alone = [line for line in stderr.splitlines() if line.startswith("trainband: ")]
     assert alone.startswith("trainband: WARNING: no task joined the cluster; ")
@@ -76,7 +76,7 @@ def _notes(stderr: str) -> list[str]:
 
 def test_a_worker_that_is_killed_takes_all_with_it_and_all_come_back(programs: Programs, tmp_path: Path) -> None:
     stdout, stderr = _start(programs, tmp_path, "die once", "--restarts", "2")
-    (note,) = _notes(stderr)
+    (note,) = _reports(stderr)
     assert re.fullmatch(
         r"trainband: worker:1 failed \(killed by SIGKILL\); (stopping worker:\d(, worker:2)? and )?"
         r"restarting the job in 1 s \(1 of 2\)",
@@ -93,7 +93,7 @@ def test_a_worker_that_is_killed_takes_all_with_it_and_all_come_back(programs: P
 
 def test_a_worker_that_always_fails_is_left_out(programs: Programs, tmp_path: Path) -> None:
     stdout, stderr = _start(programs, tmp_path, "fail always", "--restarts", "1", "--min-workers", "2")
-    notes = _notes(stderr)
+    notes = _reports(stderr)
     assert len(notes) == 3, stderr
     assert re.fullmatch(r"trainband: worker:1 failed \(exit code 1\); .*restarting the job in 1 s \(1 of 1\)", notes[0])
     assert notes[1].startswith("trainband: worker:1 failed (exit code 1)")

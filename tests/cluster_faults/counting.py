@@ -68,7 +68,7 @@ class Led(trainband.Hook):
     def after_run(self, session: trainband.MonitoredSession, report: StepReport) -> None:  # noqa: ARG002
         if report.applied:
             self._applied.write(f"{self._rows.row}\n")
-        self._tell(f"at global step {report.global_step}")
+        self._report(f"at global step {report.global_step}")
         time.sleep(self._step_s)
         if self._steps - LAST <= report.global_step < self._steps:
             self._wait_for("finish")
@@ -84,10 +84,10 @@ class Led(trainband.Hook):
 
     def _wait_for(self, phase: str) -> None:
         while not (self._control / phase).exists():
-            self._tell(f"waits for the tests' word: {phase}")
+            self._report(f"waits for the tests' word: {phase}")
             time.sleep(0.02)
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         now = time.monotonic()
         if now - self._told_at >= TELL_S:
             self._told_at = now

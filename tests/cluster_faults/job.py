@@ -86,23 +86,23 @@ class Job:
         """Starts the job, lets happen what the case says, and looks at all that must hold then."""
         case = self._case
         if case.phase != "start":
-            self._say("go")
-        self._say("finish" if case.phase == "end" else "end")
+            self._send("go")
+        self._send("finish" if case.phase == "end" else "end")
         for name in (*PS, *WORKERS):
             self._start(name)
         self._await_phase()
         self._struck_at = time.monotonic()
         self._strike()
         if case.phase == "start":
-            self._say("go")
+            self._send("go")
         if case.phase == "end" and case.fault not in KILLED:
-            self._say("end")
+            self._send("end")
         self._expect_noticed()
         self._heal()
         if case.phase != "end" or case.fault in KILLED:
             self._await_recovery()
         for word in ("finish", "end"):
-            self._say(word)
+            self._send(word)
         self._expect_all_end()
         self._expect_no_worker_silent()
         self._expect_no_ps_silent()
@@ -115,7 +115,7 @@ class Job:
 
     # --- leading it
 
-    def _say(self, word: str) -> None:
+    def _send(self, word: str) -> None:
         (self._control / word).touch()
 
     def _start(self, name: str) -> None:

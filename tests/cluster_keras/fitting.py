@@ -36,7 +36,7 @@ def epochs_of_two_workers(examples: int, epochs: int) -> Any:
     """The rows of all epochs, one after the other, in the orders in which `fit` shuffles them for two workers."""
     order, found = Order(workers=2), []
     for epoch in range(epochs):
-        order.begin_epoch(epoch)
+        order.start_epoch(epoch)
         found.append(order.next_pass().permutation(examples))
     return np.concatenate(found)
 

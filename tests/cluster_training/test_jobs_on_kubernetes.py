@@ -28,7 +28,7 @@ def test_a_job_trains(kind: Kind, tmp_path: Path) -> None:
     with serving(cluster, tmp_path) as config:
         request = JobRequest(program=[SCRIPT, "--train_steps", "40"], environment={"KUBECONFIG": str(config)})
         backend = Kubernetes(image="i", name="digits", kind=kind, poll_s=0.1)
-        with backend.prepare(request, Watcher(line=lambda *line: lines.append(str(line)), note=notes.append)) as run:
+        with backend.prepare(request, Watcher(line=lambda *line: lines.append(str(line)), report=notes.append)) as run:
             assert run.wait(200).kind == "succeeded", (lines, notes)
         assert cluster.left() == []
     assert any("at global step 40" in line for line in lines), lines

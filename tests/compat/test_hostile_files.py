@@ -15,15 +15,15 @@ import psutil
 import pytest
 
 from trainband.checkpoint.hdf5 import opened_hdf5
-from trainband.compat.checkpoints import bundle
-from trainband.compat.checkpoints.bundle import read_bundle
+from trainband.compat.checkpoints import tensor_bundle
+from trainband.compat.checkpoints.tensor_bundle import read_bundle
 from trainband.compat.tf1.graphs.errors import DataLossError
 from trainband.compat.tf1.input.crc32c import masked_crc32c
 from trainband.compat.tf1.protos.graph import TensorProto
 from trainband.compat.tf1.protos.tensor import array_of_proto
 from trainband.errors import DataError
 
-HEAD, SHAPE, ENTRY = (bundle._MESSAGES[f"Bundle{name}"] for name in ("Head", "Shape", "Entry"))  # noqa: SLF001
+HEAD, SHAPE, ENTRY = (tensor_bundle._MESSAGES[f"Bundle{name}"] for name in ("Head", "Shape", "Entry"))  # noqa: SLF001
 VALUE = np.arange(4, dtype=np.float32)
 
 

@@ -277,7 +277,7 @@ class Job:
             assert self.ledger.lease(number, request).kind == "end"
             self.workers[number] = self.born()
 
-    def hears_a_belated_copy(self, _: int) -> None:
+    def receives_a_late_copy(self, _: int) -> None:
         if self.lost:
             number, request = self.lost.pop(self.dice.randrange(len(self.lost)))
             worker = self.workers[number]
@@ -294,7 +294,7 @@ class Job:
 
     def run(self, deaths: bool) -> None:
         events = [self.asks, self.asks, self.trains, self.trains, self.trains]
-        rare = [self.leaves, self.is_restored, self.hears_a_belated_copy]
+        rare = [self.leaves, self.is_restored, self.receives_a_late_copy]
         rare += [self.dies, self.is_thought_lost] if deaths else []
         for _ in range(2000):
             event = self.dice.choice(rare) if self.dice.random() < 0.05 else self.dice.choice(events)
@@ -361,7 +361,7 @@ class HandsOutTwice(PieceLedger):
     def lease(self, worker: int, request: LeaseRequest) -> LeaseAnswer:
         answer = super().lease(worker, request)
         if request.number == 3:
-            self._book.give_back(worker)
+            self._book.return_pieces(worker)
         return answer
 
 

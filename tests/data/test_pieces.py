@@ -22,8 +22,8 @@ def test_a_source_is_cut_into_pieces() -> None:
 
 def test_pieces_come_in_order_and_end() -> None:
     book = PieceBook()
-    assert [book.take(0, SETTINGS) for _ in ALL] == [(piece, Share(doubt=Doubt.NONE)) for piece in ALL]
-    assert book.take(1, SETTINGS) is None
+    assert [book.assign(0, SETTINGS) for _ in ALL] == [(piece, Share(doubt=Doubt.NONE)) for piece in ALL]
+    assert book.assign(1, SETTINGS) is None
     assert book.holders() == [0]
     for piece in ALL:
         book.finish(0, piece)
@@ -33,10 +33,10 @@ def test_pieces_come_in_order_and_end() -> None:
 def test_what_is_reserved_comes_first_then_what_was_given_back() -> None:
     book = PieceBook()
     for worker in (0, 1):
-        book.take(worker, SETTINGS)
+        book.assign(worker, SETTINGS)
     book.reserve(0, set())
-    book.give_back(1)
-    assert [book.take(0, SETTINGS) for _ in range(3)] == [
+    book.return_pieces(1)
+    assert [book.assign(0, SETTINGS) for _ in range(3)] == [
         ((0, 0), Share(given=False)),
         ((0, 1), Share(given=False)),
         ((0, 2), Share(doubt=Doubt.NONE)),
@@ -45,16 +45,16 @@ def test_what_is_reserved_comes_first_then_what_was_given_back() -> None:
 
 def test_only_what_is_reserved_is_given_back() -> None:
     book = PieceBook()
-    book.take(0, SETTINGS)
+    book.assign(0, SETTINGS)
     book.hold(0, (0, 2), 1, begins=True)
-    assert book.give_back_reserved(0)
-    assert not book.give_back_reserved(0)
+    assert book.return_reserved(0)
+    assert not book.return_reserved(0)
     assert (list(book.held[0]), list(book.returned)) == ([(0, 0)], [(0, 2)])
-    assert [book.take(1, SETTINGS) for _ in range(2)] == [
+    assert [book.assign(1, SETTINGS) for _ in range(2)] == [
         ((0, 2), Share(1, given=False, doubt=Doubt.NONE)),
         ((0, 1), Share(doubt=Doubt.NONE)),
     ]
-    assert book.take(1, SETTINGS) == ((1, 0), Share(doubt=Doubt.NONE))  # (0, 2) is not handed out again
+    assert book.assign(1, SETTINGS) == ((1, 0), Share(doubt=Doubt.NONE))  # (0, 2) is not handed out again
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ _listener = ListenerSide(_SECRET, Identity("ps:0", "ps"), lambda: _now)
 def _client() -> ClientSide:
     client = ClientSide(_SECRET, Identity("worker:0", "worker"), "10.0.0.7:2222")
     session = _listener.prove(client.prove(_listener.hello(client.request)), _PEER)
-    client.begin(Proved(session=session.number))
+    client.start_session(Proved(session=session.number))
     return client
 
 

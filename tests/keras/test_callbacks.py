@@ -95,10 +95,10 @@ def test_a_reader_of_a_figure_for_each_class() -> None:
     seen: list[Any] = []
 
     def fit(model: Any) -> Any:
-        def note(_: int, logs: Any) -> None:
+        def record(_: int, logs: Any) -> None:
             seen.append(logs["f1_score"])
 
-        return fits(X, keras.utils.to_categorical(Y), callbacks=[callbacks.LambdaCallback(on_batch_end=note)])(model)
+        return fits(X, keras.utils.to_categorical(Y), callbacks=[callbacks.LambdaCallback(on_batch_end=record)])(model)
 
     for strategy in (None, one_device()):
         trained(lambda: small(loss="mse", metrics=[keras.metrics.F1Score()]), fit, strategy)
@@ -181,6 +181,6 @@ def test_a_worker_prints_only_epochs_that_the_job_has_made(
         settings={},
     )
     training._job = cast(Any, job)  # noqa: SLF001 - it is joined at the first step, with a batch
-    training.begin_epoch(1)
+    training.start_epoch(1)
     LineEachEpoch("worker:1", 3, training, of_all=False).on_epoch_end(1, {"loss": np.array([0.25, 0.75])})
     assert capsys.readouterr().out == printed

@@ -99,7 +99,7 @@ def code(folder: Path) -> dict[str, Any]:
     }
 
 
-def put(name: str, content: bytes) -> Callable[[dict[str, bytes], Path], None]:
+def replaced(name: str, content: bytes) -> Callable[[dict[str, bytes], Path], None]:
     """Another file."""
     return lambda members, _: members.update({name: content})
 
@@ -110,12 +110,12 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes], Path], None], str]] = {
     "weights of 64 GB": (weights(huge), "which it does not contain"),
     "a lambda": (layer("keras.layers", "Lambda", code), "Lambda"),
     "a class of Python's": (layer("os", "system", lambda folder: {"command": f"touch {folder / 'trace'}"}), ""),
-    "a file outside": (put("../../outside", b""), "outside its directory"),
-    "an absolute file": (put("/tmp/outside", b""), "outside its directory"),
-    "a description of 65 MB": (put("config.json", b'{"a":"' + b"a" * (65 << 20) + b'"}'), "would unpack to"),
-    "a deep description": (put("config.json", b'{"a":' * 100_000 + b"1" + b"}" * 100_000), "recursion"),
-    "an asset of 65 MB": (put("assets/big", bytes(65 << 20)), "would unpack to"),
-    "weights that are none": (put("model.weights.h5", b"\x89HDF\r\n\x1a\n" + bytes(100)), "not an HDF5 file"),
+    "a file outside": (replaced("../../outside", b""), "outside its directory"),
+    "an absolute file": (replaced("/tmp/outside", b""), "outside its directory"),
+    "a description of 65 MB": (replaced("config.json", b'{"a":"' + b"a" * (65 << 20) + b'"}'), "would unpack to"),
+    "a deep description": (replaced("config.json", b'{"a":' * 100_000 + b"1" + b"}" * 100_000), "recursion"),
+    "an asset of 65 MB": (replaced("assets/big", bytes(65 << 20)), "would unpack to"),
+    "weights that are none": (replaced("model.weights.h5", b"\x89HDF\r\n\x1a\n" + bytes(100)), "not an HDF5 file"),
 }
 
 

@@ -118,7 +118,7 @@ def test_shuffled_arrays_are_the_same_on_all(seeded: bool, count: int) -> None:
         for fit in (1, 2):
             order = Order(count, fit)
             for epoch in (0, 1):
-                order.begin_epoch(epoch)
+                order.start_epoch(epoch)
                 share = Share(workers=count, index=index, together=1)
                 wholes.setdefault((fit, epoch), []).extend(shuffled_pass(order, share, x, y))
             if index == 0:
@@ -134,10 +134,10 @@ def test_passes_of_a_fast_worker_leave_the_order_of_the_next_epoch_the_same() ->
     for index in range(2):
         order = Order(2)
         share = Share(workers=2, index=index, together=1)
-        order.begin_epoch(0)
+        order.start_epoch(0)
         for _ in range(1 + index):
             shuffled_pass(order, share, x, y)
-        order.begin_epoch(1)
+        order.start_epoch(1)
         parts += shuffled_pass(order, share, x, y)
     assert is_whole(parts, x)
 
@@ -149,10 +149,10 @@ def test_with_steps_per_epoch_the_order_follows_from_the_pass_alone() -> None:
     for index in range(2):
         order = Order(2, by_epoch=False)
         share = Share(workers=2, index=index, together=1)
-        order.begin_epoch(0)
+        order.start_epoch(0)
         shuffled_pass(order, share, x, y)
         if index:
-            order.begin_epoch(1)
+            order.start_epoch(1)
         parts += shuffled_pass(order, share, x, y)
     assert is_whole(parts, x)
 

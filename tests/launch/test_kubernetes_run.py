@@ -45,14 +45,14 @@ class Heard:
 
     def watcher(self) -> Watcher:
         """One that keeps everything."""
-        return Watcher(line=lambda task, stream, text: self.line(str(task), stream, text), note=self.note)
+        return Watcher(line=lambda task, stream, text: self.line(str(task), stream, text), report=self.report)
 
     def line(self, task: str, stream: str, text: str) -> None:
         """A line of a task."""
         self.lines.append((task, stream, text))
         self.react(text)
 
-    def note(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """A sentence of the launcher's."""
         self.notes.append(text)
         self.react(text)

@@ -534,13 +534,13 @@ wait_forever()
 def test_many_restarts_hold_no_more_than_the_first() -> None:
     recorder, held = Recorder(), list[int]()
 
-    def look(text: str) -> None:
+    def check(text: str) -> None:
         if " failed (" in text:
             held.append(len(open_descriptors()))
 
     restarts = Restarts(limit=4, first_delay_s=0.01, max_delay_s=0.01)
     script = "sys.exit(1) if task == 'worker:0' else wait_forever()"
-    with _cluster(recorder, script, ps=0, restarts=restarts, on_note=look) as cluster:
+    with _cluster(recorder, script, ps=0, restarts=restarts, on_note=check) as cluster:
         assert cluster.wait(DEADLINE_S).failed == WORKER0
     assert len(held) == 5
     # At a note, the readers of the tasks before may not have closed their pipes yet; what leaks would grow each time.
@@ -568,7 +568,7 @@ def test_elastic_workers_are_started_again_each_by_itself(tmp_path: Path) -> Non
         workers=_elastic(3, 4),
         environ={**os.environ, "RUNS": str(tmp_path)},
         restarts=SOON,
-        watcher=Watcher(line=recorder.line, note=recorder.notes.append),
+        watcher=Watcher(line=recorder.line, report=recorder.notes.append),
     ) as workers:
         assert workers.wait(DEADLINE_S).exit_code == 0
     assert recorder.notes == ["worker:3 failed (exit code 1); restarting it in 0.01 s (1 of 2)"]

@@ -223,7 +223,7 @@ def test_how_a_job_has_ended_whose_script_has_written_nothing(
     ticks = itertools.count(step=20.0)
     job = SubmittedJob(
         request(),
-        Watcher(note=notes.append),
+        Watcher(report=notes.append),
         commands=Queue(list(answers), status),
         script=str,
         options=[],

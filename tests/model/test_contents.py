@@ -228,14 +228,14 @@ def one_device(optimizer: Any, params: PyTree, restore: CheckpointDirectory | No
 
     of = Model(init=lambda _: jax.tree.map(jnp.asarray, params), loss=loss, optimizer=optimizer)
     replica = OneDevice(say=lambda _: None).start(of, source_of(restore) if restore is not None else None)
-    replica.steps.begin(None)
+    replica.steps.start_training(None)
     return replica
 
 
 def save_one(directory: CheckpointDirectory, replica: SpmdEngine) -> Checkpoint:
-    partial = directory.begin(replica.steps.global_step)
+    partial = directory.create_partial(replica.steps.global_step)
     saving = replica.checkpoints.save(partial, 0)
-    replica.checkpoints.leave_worker_state(1, "")
+    replica.checkpoints.store_worker_state(1, "")
     assert saving._thread is not None  # noqa: SLF001 - the quickest way to wait for it
     saving._thread.join(20.0)  # noqa: SLF001
     parts = saving.poll()

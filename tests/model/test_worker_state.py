@@ -62,7 +62,7 @@ def test_of_another_transform(other: Any) -> None:
 
 def committed(tmp_path: Path, states: dict[int, WorkerState]) -> Checkpoint:
     directory = CheckpointDirectory(tmp_path, pytest.fail)
-    partial = directory.begin(1)
+    partial = directory.create_partial(1)
     entries, part = write_worker_states(partial, states)
     (partial / "part").write_bytes(b"")
     manifest = Manifest(

@@ -22,7 +22,7 @@ def test_three_weeks_of_a_series_are_some_thousand_points_that_lose_nothing_but_
         age += max(1.0, min(spacing(age), 5.0))
         curves.add("loss", age, int(age))
         values.append(age)
-        for _, step, mean in curves.take(age):
+        for _, step, mean in curves.pop(age):
             # Each point is the mean of all values since the one before.
             assert step == int(age)
             assert mean == pytest.approx(sum(values[pending:]) / (len(values) - pending))
@@ -42,13 +42,13 @@ def test_means_weights_and_values_that_are_no_numbers() -> None:
     curves.add("rate", 5.0, 2, weight=1.0)
     curves.add("loss", math.nan, 3)
     curves.add("one series too many", 1.0, 3)
-    taken = {name: (step, value) for name, step, value in curves.take(0.0)}
+    taken = {name: (step, value) for name, step, value in curves.pop(0.0)}
     assert taken.pop("rate") == (2, 2.0)
     assert math.isnan(taken.pop("loss")[1])
     assert not taken
     curves.add_sum("loss", 6.0, 3, 1, 9)  # one that is no number does not hide the others
-    assert curves.take(0.5) == []
-    assert curves.take(0.5, everything=True) == [("loss", 9, 2.0)]
+    assert curves.pop(0.5) == []
+    assert curves.pop(0.5, everything=True) == [("loss", 9, 2.0)]
 
 
 def test_series_of_many_workers_are_stretched() -> None:
@@ -56,7 +56,7 @@ def test_series_of_many_workers_are_stretched() -> None:
     found = []
     for age in range(100):
         curves.add("worker:7/loss", 1.0, age, stretch=10.0)
-        found += curves.take(float(age))
+        found += curves.pop(float(age))
     assert len(found) == 10
 
 

@@ -41,7 +41,7 @@ def test_a_run_that_goes_on_beside_one_that_is_over(tmp_path: Path) -> None:
     now = BEGAN + 1000 + 101
     feed = LiveFeed(str(tmp_path))
     source = DirectorySource(tmp_path, feed, alone=True, clock=lambda: now)
-    source.look()
+    source.poll()
     assert [(run.name, run.steps, run.reason) for run in feed.runs] == [
         ("run 2", 500, ""),
         ("run 1", 500, "the steps are made"),
@@ -56,11 +56,11 @@ def test_a_run_that_goes_on_beside_one_that_is_over(tmp_path: Path) -> None:
     count = len(events)
 
     going.append([Row(now, 505, "loss", 0.001), Row(now, 505, f"{EVENT}checkpoint", 505.0, "checkpoint")])
-    source.look()
+    source.poll()
     assert feed.snapshot.global_step == 505
     assert len(feed.events_after()) == count + 1, "each event once"
     now += QUIET_S + 1
-    source.look()
+    source.poll()
     states.append(feed.snapshot.state)
     assert states == ["running", "ended"]
     app = make_app(feed)
@@ -90,10 +90,10 @@ def test_a_job_that_resumes_from_a_checkpoint_is_where_that_was(tmp_path: Path) 
     again.append([Row(now, 300, f"{EVENT}start", 900.0, "resumes"), Row(now, 300, f"{EVENT}restore", None, "resumes")])
     feed = LiveFeed(str(tmp_path))
     source = DirectorySource(tmp_path, feed, alone=True, clock=lambda: now)
-    source.look()
+    source.poll()
     steps = [feed.snapshot.global_step]
     again.append([Row(now + 1, 310, "loss", 0.5)])
-    source.look()
+    source.poll()
     steps.append(feed.snapshot.global_step)
     again.close()
     assert (steps, feed.snapshot.last_step) == ([300, 310], 900)
@@ -105,7 +105,7 @@ def test_a_job_that_its_launcher_knows_runs_until_it_says_so(tmp_path: Path, end
     feed = LiveFeed("a job")
     now = BEGAN + 101
     source = DirectorySource(tmp_path, feed, alone=True, lives=True, clock=lambda: now)
-    source.look()
+    source.poll()
     assert (feed.snapshot.state, feed.snapshot.global_step, feed.snapshot.rate) == ("running", 500, 5.0)
     now += 10_000
     with source:
@@ -124,7 +124,7 @@ def test_a_file_that_was_cut_off_is_shown_as_far_as_it_goes(tmp_path: Path) -> N
     path.write_bytes(path.read_bytes()[:-60])
     (tmp_path / FOLDER / "000001-20270101T000000.000000Z-x.arrows").write_bytes(b"no history at all")
     feed = LiveFeed(str(tmp_path))
-    DirectorySource(tmp_path, feed, alone=True, clock=lambda: BEGAN + 1000).look()
+    DirectorySource(tmp_path, feed, alone=True, clock=lambda: BEGAN + 1000).poll()
     assert feed.snapshot.global_step == 500
     assert feed.snapshot.state == "ended"
     assert any("skipped" in note for note in feed.notes), feed.notes

@@ -18,7 +18,7 @@ from trainband.monitor.page.app import make_app
 def watched(path: Path, *, alone: bool = True) -> tuple[LiveFeed, DirectorySource]:
     feed = LiveFeed(str(path))
     source = DirectorySource(path, feed, alone=alone)
-    source.look()
+    source.poll()
     return feed, source
 
 
@@ -52,7 +52,7 @@ def test_new_and_damaged_checkpoints_are_seen(tmp_path: Path) -> None:
     commit(home, 7)
     damaged = commit(home, 9)
     flip(damaged / "manifest.json", 1)
-    source.look()
+    source.poll()
     assert [one.global_step for one in feed.checkpoints] == [9, 7]
     assert feed.checkpoints[0].damage
     assert feed.changes > changes

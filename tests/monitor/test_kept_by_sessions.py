@@ -58,12 +58,12 @@ def test_a_launcher_with_a_page_is_told_where_it_is(tmp_path: Path, monkeypatch:
     monkeypatch.setenv(joined.VARIABLE, str(page / "joined"))
     assert joined.page_directory() is None, "a launcher that shows none"
     monkeypatch.setenv(joined.PAGE, "1")
-    assert joined.noted_history(page) is None
+    assert joined.reported_history(page) is None
     mean_model(say=lambda _: None).fit([ONES], 2, checkpoint_dir=runs)
-    assert joined.noted_history(page) == runs
+    assert joined.reported_history(page) == runs
     assert not (page / FOLDER).exists()
     mean_model().fit([ONES], 3)
-    assert joined.noted_history(page) == page
+    assert joined.reported_history(page) == page
     assert trainband.history(page).series("loss").global_step[-1] == 3
     monkeypatch.setenv(joined.VARIABLE, str(page / "gone" / "joined"))
     said: list[str] = []

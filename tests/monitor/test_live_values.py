@@ -44,13 +44,13 @@ def snapshot() -> Iterator[JobSnapshot]:
         client = JobClient(cluster, plan, transport=Network(), timeouts=FAST, say=lambda _: None)
         try:
             now = client.join(lambda: blocks_of(plan, PARAMS))
-            client.training.begin(1, 3)
+            client.training.start_training(1, 3)
             gradient = blocks_of(plan, {name: np.ones_like(value) for name, value in PARAMS.items()})
             now = client.exchanger.push(gradient, now.versions, loss=0.1, examples=1, finite=True)
             feed = LiveFeed(ports.addresses[0])
             collector = Collector(ports.addresses[0], feed, wait_s=60.0)
             while len(feed.snapshot.ps) < 2 or not all(ps.up for ps in feed.snapshot.ps):
-                collector.look()
+                collector.poll()
             collector.close()
             yield feed.snapshot
             while not now.done:

@@ -41,7 +41,7 @@ def trained(job: SimulatedJob, seconds: int = 3) -> LiveFeed:
     collector = collector_of(job, feed)
     for _ in range(seconds):
         job.advance()
-        collector.look()
+        collector.poll()
     collector.close()
     return feed
 
@@ -250,14 +250,14 @@ def test_the_stream_goes_on_from_a_full_picture() -> None:
             assert len(full["series"]["at"]) == 3
             job.presence[1] = "lost"
             job.advance()
-            await asyncio.to_thread(collector.look)
+            await asyncio.to_thread(collector.poll)
             name, events = await anext(said)
             assert (name, events[0]["kind"], events[0]["task"]) == ("events", "lost", "worker:1")
             name, now = await anext(said)
             assert (name, now["global_step"]) == ("now", job.version)
             for _ in range(5):
                 job.advance()
-                await asyncio.to_thread(collector.look)
+                await asyncio.to_thread(collector.poll)
             newest = job.version
             while (await anext(said))[1]["global_step"] != newest:
                 pass  # some in between may be skipped

@@ -34,7 +34,7 @@ class Shown:
     def train(self, seconds: int = 1) -> None:
         for _ in range(seconds):
             self.job.advance()
-            self.collector.look()
+            self.collector.poll()
 
     def start(self) -> str:
         server = PageServer(make_app(self.feed), Access(), host="127.0.0.1", port=self.port, search=False)

@@ -58,7 +58,7 @@ class Watched:
         """Waits until the page says this of the job."""
         self.page.wait_for(f"document.getElementById('state')?.innerText === '{said}'")
 
-    def keeps_up(self, status: dict[str, Any]) -> None:
+    def is_up_to_date(self, status: dict[str, Any]) -> None:
         """What `trainband status` has just said, the page says too; and on it goes."""
         self.page.wait_for(f"{STEP} > {status['version']}")
 
@@ -113,7 +113,7 @@ def traced_tasks(address: str, path: Path) -> set[str]:
 def test_the_page_outlives_whatever_dies(watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page, job = watched.page, watched.job
     status = status_of(watched.ps[1], capsys)
-    watched.keeps_up(status)
+    watched.is_up_to_date(status)
     page.wait_for("document.querySelector('[data-tile=workers] .figure').innerText === '2'")
     assert page.text("[data-tile=ps] .figure") == str(len(status["ps_addresses"])) == "2"
     assert f"chief {status['chief']}" in page.text("[data-tile=workers]")
@@ -127,7 +127,7 @@ def test_the_page_outlives_whatever_dies(watched: Watched, tmp_path: Path, capsy
     until(lambda: "Shard 0 moved from ps:0 to ps:1" in watched.events(), "the failover")
     assert "ps:0 no longer answers." in watched.events()
     assert "Shard 0 has no standby: if ps:1 dies, its values are lost." in page.text(".alerts")
-    watched.keeps_up(status_of(watched.ps[1], capsys))
+    watched.is_up_to_date(status_of(watched.ps[1], capsys))
 
     dashboard = watched.programs.started[-1]
     dashboard.interrupt()
@@ -136,7 +136,7 @@ def test_the_page_outlives_whatever_dies(watched: Watched, tmp_path: Path, capsy
     assert page.evaluate(STEP) > 0, "what was known stays"
     watched.show(1)
     page.wait_for("document.getElementById('connection').hidden")
-    watched.keeps_up(status_of(watched.ps[1], capsys))
+    watched.is_up_to_date(status_of(watched.ps[1], capsys))
 
     watched.end()
     watched.state("no answer")
@@ -154,7 +154,7 @@ def test_the_page_goes_on_with_a_job_that_is_started_again(
     watched.start()
     watched.job["worker:1"].wait_for("training")
     watched.state("running")
-    watched.keeps_up(status_of(watched.ps[0], capsys))
+    watched.is_up_to_date(status_of(watched.ps[0], capsys))
     events = watched.events()
     assert "No ps of the job answers:" in events
     assert "The job answers again" in events

@@ -103,14 +103,14 @@ def test_an_hour(tmp_path: Path) -> None:
         nonlocal step
         for _ in range(3):
             step += 1
-            recorder.rows.note(report(step, float(step), metrics={"accuracy": np.float32(0.5)}))
+            recorder.rows.record_step(report(step, float(step), metrics={"accuracy": np.float32(0.5)}))
 
-    def look() -> Progress:
+    def sample() -> Progress:
         rows = tuple(WorkerRow(f"worker:{i}", "live", 2.0, 0.5, 1.0, memory_bytes=10**9 * i) for i in range(2))
         return Progress(step, None, 0.0, None, rows, examples_rate=64.0)
 
     runtime = Played(500.0 + 3600.0, train)
-    recorder = record(tmp_path, runtime, look, strategy="ParameterServer")
+    recorder = record(tmp_path, runtime, sample, strategy="ParameterServer")
     runtime.work()
     history = trainband.history(tmp_path)
     loss = history.series("loss")
@@ -143,7 +143,7 @@ def test_a_run_that_was_resumed_is_as_old_as_it_was(tmp_path: Path) -> None:
     def train(_: float) -> None:
         nonlocal step
         step += 1
-        again.rows.note(report(step))
+        again.rows.record_step(report(step))
 
     later.at_look = train
     again = record(tmp_path, later, job="b", resumed=True)
@@ -153,7 +153,7 @@ def test_a_run_that_was_resumed_is_as_old_as_it_was(tmp_path: Path) -> None:
     assert len(trainband.history(tmp_path).runs) == 1
 
 
-def given(tmp_path: Path, give: Callable[[Recorder], object], reason: str | None = "done") -> History:
+def recorded(tmp_path: Path, give: Callable[[Recorder], object], reason: str | None = "done") -> History:
     """The history of a training that gives this at once, and ends."""
     runtime = Played(0.0)
     recorder = record(tmp_path, runtime)
@@ -164,14 +164,14 @@ def given(tmp_path: Path, give: Callable[[Recorder], object], reason: str | None
 
 
 def test_a_short_training_has_all_its_figures(tmp_path: Path) -> None:
-    def give(recorder: Recorder) -> None:
-        recorder.rows.note(
+    def record(recorder: Recorder) -> None:
+        recorder.rows.record_step(
             report(2, known=[(1, 3.0), (2, 1.0)], metrics={"loss": 9.0, "event/x": 7, "outputs": {"a": np.ones(1)}})
         )
-        recorder.rows.note_values({"validation/loss": np.float32(0.5), "an array": np.zeros(3)}, 2)
+        recorder.rows.record_values({"validation/loss": np.float32(0.5), "an array": np.zeros(3)}, 2)
         recorder.rows.event("checkpoint", "in 0.1 s", value=84.0, global_step=2)
 
-    history = given(tmp_path, give)
+    history = recorded(tmp_path, record)
     assert {name: history.series(name).value.tolist() for name in history.names} == {
         "loss": [2.0],
         "metric/event/x": [7.0],
@@ -186,12 +186,12 @@ def test_a_short_training_has_all_its_figures(tmp_path: Path) -> None:
 
 
 def test_losses_that_are_no_numbers_and_refusals_are_told(tmp_path: Path) -> None:
-    def give(recorder: Recorder) -> None:
-        recorder.rows.note(report(1, float("inf")))
-        recorder.rows.note(report(1, 2.0, refusal="a ps has refused it", applied=False))
-        recorder.rows.note(report(2, 4.0, steps=0))  # of none
+    def record(recorder: Recorder) -> None:
+        recorder.rows.record_step(report(1, float("inf")))
+        recorder.rows.record_step(report(1, 2.0, refusal="a ps has refused it", applied=False))
+        recorder.rows.record_step(report(2, 4.0, steps=0))  # of none
 
-    history = given(tmp_path, give)
+    history = recorded(tmp_path, record)
     assert history.series("loss").value.tolist() == [2.0]
     told = {event.kind: (event.text, event.value) for event in history.events}
     assert told["refusal"] == ("a ps has refused it", 1.0)
@@ -199,11 +199,11 @@ def test_losses_that_are_no_numbers_and_refusals_are_told(tmp_path: Path) -> Non
 
 
 def test_steps_that_a_ps_has_lost(tmp_path: Path) -> None:
-    def give(recorder: Recorder) -> None:
+    def record(recorder: Recorder) -> None:
         for step in (1, 2, 3, 4, 2, 3):
-            recorder.rows.note(report(step, 10.0 if step == 4 else 1.0))
+            recorder.rows.record_step(report(step, 10.0 if step == 4 else 1.0))
 
-    history = given(tmp_path, give)
+    history = recorded(tmp_path, record)
     restored = next(event for event in history.events if event.kind == "restore")
     assert (restored.global_step, restored.text) == (1, "the job continues from global step 1")
     assert history.series("loss").global_step.tolist() == [3]
@@ -223,7 +223,9 @@ class Computing:
 
 
 def test_a_metric_that_is_still_computed_is_not_waited_for(tmp_path: Path) -> None:
-    history = given(tmp_path, lambda recorder: recorder.rows.note(report(1, metrics={"accuracy": Computing()})))
+    history = recorded(
+        tmp_path, lambda recorder: recorder.rows.record_step(report(1, metrics={"accuracy": Computing()}))
+    )
     assert history.names == ("loss",)
 
 
@@ -241,21 +243,21 @@ class Failed:
 
 
 def test_a_step_that_has_failed_is_left_out(tmp_path: Path) -> None:
-    def give(recorder: Recorder) -> None:
-        recorder.rows.note(report(1, known=[(1, 3.0), (2, Failed())], metrics={"accuracy": Failed()}))
+    def record(recorder: Recorder) -> None:
+        recorder.rows.record_step(report(1, known=[(1, 3.0), (2, Failed())], metrics={"accuracy": Failed()}))
 
-    history = given(tmp_path, give)
+    history = recorded(tmp_path, record)
     assert {name: history.series(name).value.tolist() for name in history.names} == {"loss": [3.0]}
 
 
 def test_events_are_bounded_and_the_end_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events_module, "MOST_EVENTS", 10)
 
-    def give(recorder: Recorder) -> None:
+    def record(recorder: Recorder) -> None:
         for i in range(50):
             recorder.rows.event("join", f"worker:{i} is back")
 
-    events = given(tmp_path, give).events
+    events = recorded(tmp_path, record).events
     assert [event.kind for event in events] == ["start", *["join"] * 8, "limit", "end"]
     assert events[-2].text == "the events after the first 10 of this file are omitted"
 
@@ -266,7 +268,7 @@ def test_a_directory_that_takes_nothing_is_said_once(tmp_path: Path) -> None:
     runtime = Played(0.0)
     recorder = record(tmp_path, runtime, say=said.append)
     runtime.work()
-    recorder.rows.note(report(1))
+    recorder.rows.record_step(report(1))
     recorder.close("done")
     (line,) = said
     assert line.startswith(f"WARNING: could not write a history to {tmp_path / 'history'} (Not a directory)")
@@ -281,7 +283,7 @@ def test_with_a_thread_of_its_own(tmp_path: Path) -> None:
         pytest.fail,
         TrainingStart(task="local", job="a", global_step=0, resumed=False),
     )
-    recorder.rows.note(report(1))
+    recorder.rows.record_step(report(1))
     assert looked.wait(10.0)
     recorder.close("done")
     recorder.close("again")

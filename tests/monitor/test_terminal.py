@@ -19,7 +19,7 @@ def feed() -> LiveFeed:
     collector = collector_of(job, feed)
     for _ in range(5):
         job.advance()
-        collector.look()
+        collector.poll()
     collector.close()
     return feed
 

@@ -27,22 +27,22 @@ class Noting(Tracker):
         self.calls: list[tuple[Any, ...]] = []
         self.fails = fails
 
-    def _note(self, *call: Any) -> None:
+    def _record(self, *call: Any) -> None:
         self.calls.append(call)
         if call[0] == self.fails:
             raise OSError("disk full")
 
     def start(self, config: Mapping[str, object]) -> None:
-        self._note("start", dict(config))
+        self._record("start", dict(config))
 
     def log(self, metrics: Mapping[str, float], global_step: int) -> None:
-        self._note("log", global_step, dict(metrics))
+        self._record("log", global_step, dict(metrics))
 
     def add_artifact(self, path: Path) -> None:
-        self._note("artifact", path.name)
+        self._record("artifact", path.name)
 
     def finish(self, *, failed: bool) -> None:
-        self._note("finish", failed)
+        self._record("finish", failed)
 
 
 def fit(*hooks: Any, said: list[str], **more: Any) -> None:

@@ -102,7 +102,7 @@ def commit(directory: CheckpointDirectory, partial: Path, parts: Sequence[Part],
 
 def saved_job(directory: CheckpointDirectory, tasks: Sequence[OnePs], **fields: Any) -> Checkpoint:
     """A checkpoint of all these ps as they are."""
-    partial = directory.begin(tasks[0].shard.version)
+    partial = directory.create_partial(tasks[0].shard.version)
     return commit(directory, partial, [one.save(partial) for one in tasks], **fields)
 
 

@@ -23,10 +23,11 @@ from trainband.ps.service.service import ParameterService
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.plan import Plan
 from trainband.runtime import SYSTEM, Runtime
+from trainband.wire.frame import Bytes, Frame
 from trainband.wire.memory.transport import MemoryTransport
 from trainband.wire.messages import calls as m
 from trainband.wire.messages.codec import decode_any
-from trainband.wire.transport import Bytes, Frame, Listener, Timeouts
+from trainband.wire.transport import Listener, Timeouts
 
 FAST = Timeouts(connect_s=30.0, call_s=30.0, stall_s=30.0, heartbeat_s=0.05, lease_s=60.0, start_s=60.0, grace_s=10.0)
 """Frequent heartbeats; the deadlines are those of a hang, not of a slow machine."""
@@ -163,7 +164,7 @@ class Script:
     transport = "script"
     alive = True
     silent_s = 0.0
-    keeps = False
+    outlives_sender = False
     most_bytes = 0
 
     def __init__(self, *items: Any) -> None:

@@ -8,13 +8,13 @@ from trainband.ps.membership.absence import Absence
 def test_a_word_that_was_under_way_does_not_end_an_absence() -> None:
     absence = Absence(10.0)
     for now in range(5):
-        absence.note(now, live=True, silent=False)
-    absence.note(60.0, live=False, silent=False)
+        absence.record_check(now, live=True, silent=False)
+    absence.record_check(60.0, live=False, silent=False)
     assert absence.stood_still
-    absence.note(61.0, live=True, silent=False)  # a heartbeat from before
+    absence.record_check(61.0, live=True, silent=False)  # a heartbeat from before
     for now in range(62, 72):
-        absence.note(now, live=True, silent=False)
-    absence.note(72.0, live=False, silent=False)
+        absence.record_check(now, live=True, silent=False)
+    absence.record_check(72.0, live=False, silent=False)
     assert absence.stood_still
     assert not absence.is_deserted(81.0)
     assert absence.is_deserted(82.0)
@@ -22,8 +22,8 @@ def test_a_word_that_was_under_way_does_not_end_an_absence() -> None:
 
 def test_workers_that_stay_end_an_absence() -> None:
     absence = Absence(10.0)
-    absence.note(0.0, live=False, silent=True)
+    absence.record_check(0.0, live=False, silent=True)
     assert absence.was_cut_off
     for now in range(1, 22):
-        absence.note(now, live=True, silent=False)
+        absence.record_check(now, live=True, silent=False)
     assert not absence.was_cut_off

@@ -38,7 +38,7 @@ def test_what_is_assigned_counts_at_once_and_is_no_update(make: Callable[..., Jo
     job = make(ps=2, workers=2 - standby, timeouts=FAST)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.await_begin(1, 10)
+    client.training.await_training(1, 10)
     until(lambda: standbys(job.said) == 2 * standby, "the standbys")
     first = next(iter(PARAMS))
     wanted = {name: 7.0 if name == first else PARAMS[name] + 7.0 for name in PARAMS}

@@ -270,8 +270,8 @@ def test_a_number_that_its_dtype_cannot_hold_is_refused(value: float) -> None:
 
 def test_a_training_has_an_end_or_none() -> None:
     ps = Ps(sgd_plan()).ready()
-    assert ps.begin(UNLIMITED, fit=2).last_version == UNLIMITED
-    assert ps.begin(50, fit=3).last_version == 50
+    assert ps.start_training(UNLIMITED, fit=2).last_version == UNLIMITED
+    assert ps.start_training(50, fit=3).last_version == 50
 
 
 def test_a_worker_state_is_of_no_more_pushes_than_were_seen(ps: Ps) -> None:
@@ -397,7 +397,7 @@ def test_many_different_refusals_do_not_fill_the_log(ps: Ps, caplog: pytest.LogC
         with pytest.raises(Refused):
             ps.service.call(f"action {number}", b"")
     assert len(caplog.records) <= 20
-    assert len(ps.service.task.refusals._noted) <= 1_024  # noqa: SLF001
+    assert len(ps.service.task.refusals._logged_at) <= 1_024  # noqa: SLF001
 
 
 # --- the description

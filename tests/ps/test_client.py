@@ -40,10 +40,11 @@ from trainband.ps.worker.shard_finder import ShardFinder
 from trainband.runtime import SystemRuntime, Thread
 from trainband.runtime.signals import PREEMPTED
 from trainband.runtime.step_times import PARTS
+from trainband.wire.frame import Frame
 from trainband.wire.memory.transport import MemoryTransport
 from trainband.wire.messages import calls as m
 from trainband.wire.messages.codec import decode, encode
-from trainband.wire.transport import ANYBODY, Caller, Frame, Stream, Timeouts
+from trainband.wire.transport import ANYBODY, Caller, Stream, Timeouts
 
 SLICED = RoundRobin(max_slice_bytes=16)
 
@@ -76,8 +77,8 @@ def worker(job: Job, plan: Plan, index: int, steps: int) -> tuple[Any, int]:
     client = job.client(plan, index)
     client.join(first_values(plan, PARAMS))
     if index == 0:
-        client.training.begin(1, steps)
-    client.training.await_begin(1)
+        client.training.start_training(1, steps)
+    client.training.await_training(1)
     _, applied = train(client, plan, client.exchanger.pull(), float(index + 1))
     final = client.exchanger.pull()
     client.leave()
@@ -111,7 +112,7 @@ def test_one_worker_is_a_sequential_replay(make: Callable[..., Job]) -> None:
     job = make(ps=3)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.begin(1, 6)
+    client.training.start_training(1, 6)
     params, optimizer = PARAMS, optax.adam(0.1)
     state = optimizer.init(params)
     for step in range(6):
@@ -171,12 +172,12 @@ def test_a_worker_that_comes_late_finds_the_job_as_it_is(make: Callable[..., Job
     job = make(workers=2)
     chief = job.client(plan, 0)
     now = chief.join(first_values(plan, PARAMS))
-    chief.training.begin(1, 5)
+    chief.training.start_training(1, 5)
     train(chief, plan, now, 1.0)
-    chief.training.begin(2, 10)
+    chief.training.start_training(2, 10)
     late = job.client(plan, 1)
     assert late.join(pytest.fail).versions == (5,)
-    assert late.training.await_begin(1).fit == 2
+    assert late.training.await_training(1).fit == 2
     last, applied = train(late, plan, late.exchanger.pull(), 1.0)
     assert (last.global_step, applied) == (10, 5)
     after = late.exchanger.push(gradient_of(plan, 1.0), last.versions, loss=1.0, examples=1, finite=True)
@@ -326,7 +327,7 @@ def test_another_model_is_refused_by_name(make: Callable[..., Job], other: Calla
         stranger.join(pytest.fail)
     stranger.leave("ModelMismatch")
     # the others go on, and have heard nothing of it
-    chief.training.begin(1, 3)
+    chief.training.start_training(1, 3)
     train(chief, plan, now, 1.0)
     assert [worker.task for worker in job.services[0].status().workers] == ["worker:0"]
     corrected = job.client(plan, 1)
@@ -361,8 +362,8 @@ def test_a_worker_knows_how_long_a_ps_held_its_push_for_others_and_tells_of_it(m
     first, second = job.client(plan, 0), job.client(plan, 1)
     now = first.join(first_values(plan, PARAMS))
     second.join(first_values(plan, PARAMS))
-    first.training.begin(1, 9)
-    second.training.await_begin(1)
+    first.training.start_training(1, 9)
+    second.training.await_training(1)
 
     def send(client: JobClient) -> None:
         client.exchanger.send(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=1, finite=True)
@@ -373,11 +374,11 @@ def test_a_worker_knows_how_long_a_ps_held_its_push_for_others_and_tells_of_it(m
     now = first.exchanger.collect()
     collects, collect = threading.Event(), first.exchanger._collect  # noqa: SLF001
 
-    def noted(what: str) -> Exchange:
+    def recorded(what: str) -> Exchange:
         collects.set()
         return collect(what)
 
-    first.exchanger._collect = noted  # type: ignore[method-assign]  # noqa: SLF001
+    first.exchanger._collect = recorded  # type: ignore[method-assign]  # noqa: SLF001
     held_s = {}
     for collects_at_once in (True, False):
         before = first.membership.times.ps
@@ -410,7 +411,7 @@ def test_a_gradient_that_is_not_finite(make: Callable[..., Job]) -> None:
     job = make(ps=3)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.begin(1, 10)
+    client.training.start_training(1, 10)
     bad = [[block.copy() for block in blocks] for blocks in gradient_of(plan, 1.0)]
     bad[2][0][0] = np.nan  # one element, on one ps; the worker has looked at all of it
     refused = client.exchanger.push(bad, now.versions, loss=float("nan"), examples=1, finite=False)
@@ -453,7 +454,7 @@ def test_a_ps_that_goes_in_the_middle(make: Callable[..., Job]) -> None:
     job = make(ps=2, timeouts=replace(FAST, connect_s=600.0, call_s=600.0, stall_s=600.0))  # it waits for no deadline
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.begin(1, 1 << 40)
+    client.training.start_training(1, 1 << 40)
     training: Future[Any] = in_thread(lambda: train(client, plan, now, 0.0), "worker0")
     until(lambda: job.services[0].status().version > 3, "some steps")
     job.listeners[1].stop(0.5)
@@ -472,7 +473,7 @@ def test_a_worker_that_dies_does_not_stop_the_others(make: Callable[..., Job], m
     # One has only joined and its stream breaks; it had pushed before.
     dying = job.client(plan, 1)
     at = dying.join(pytest.fail)
-    chief.training.begin(1, steps)
+    chief.training.start_training(1, steps)
     dying.exchanger.push(gradient_of(plan, 1.0), at.versions, loss=1.0, examples=1, finite=True)
     kill(dying)
     until(lambda: "worker:1 is gone: its stream broke off" in job.said, "the loss")
@@ -497,7 +498,7 @@ def test_a_dead_workers_heir_goes_on(make: Callable[..., Job]) -> None:
     job = make(workers=1)
     first = job.client(plan, 0)
     now = first.join(first_values(plan, PARAMS))
-    first.training.begin(1, 6)
+    first.training.start_training(1, 6)
     for _ in range(2):
         now = first.exchanger.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=1, finite=True)
     kill(first)
@@ -605,7 +606,7 @@ def test_a_large_push_reaches_every_ps_though_one_is_slow_to_take_it(
     job = make(ps=2)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.begin(1, 5)
+    client.training.start_training(1, 5)
     slow, other = (link.stream for link in client._links)  # noqa: SLF001
     assert slow is not None
     assert other is not None
@@ -644,8 +645,8 @@ def test_a_stream_that_breaks_off_is_opened_again_and_the_push_sent_again(make: 
     plan = plan_of(PARAMS, optax.sgd(0.1))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS), nothing_to_restore())
-    client.training.begin(1, 10)
-    client.training.await_begin(1)
+    client.training.start_training(1, 10)
+    client.training.await_training(1)
     break_off(client)
     now = client.exchanger.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=8, finite=True)
     assert (now.versions, now.applied) == ((1,), True)
@@ -659,8 +660,8 @@ def test_a_push_whose_answer_was_lost_is_not_applied_twice(make: Callable[..., J
     plan = plan_of(PARAMS, optax.sgd(0.1))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS), nothing_to_restore())
-    client.training.begin(1, 10)
-    client.training.await_begin(1)
+    client.training.start_training(1, 10)
+    client.training.await_training(1)
     client.exchanger.send(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=8, finite=True)
     until(lambda: job.services[0].status().version == 1, "the update")
     break_off(client)
@@ -674,8 +675,8 @@ def test_without_checkpoints_a_ps_that_is_gone_is_not_waited_for(make: Callable[
     plan = plan_of(PARAMS, optax.sgd(0.1))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.begin(1, 10)
-    client.training.await_begin(1)
+    client.training.start_training(1, 10)
+    client.training.await_training(1)
     break_off(client)
     with pytest.raises(StreamClosed, match="ps:0 has gone"):
         client.exchanger.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=8, finite=True)

@@ -189,8 +189,8 @@ def test_what_a_kernel_cannot_confine_is_said_once(
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     assert "riscv64" in system_calls.filter_calls(OldKernel())  # type: ignore[arg-type]
     with caplog.at_level(logging.WARNING, "trainband"):
-        checker_process.say_once(lacks[0])
-        checker_process.say_once(lacks[0])
+        checker_process.warn_once(lacks[0])
+        checker_process.warn_once(lacks[0])
     assert [record.getMessage() for record in caplog.records] == [
         f"the process that checks update programs is less confined than it should be: {lacks[0]}"
     ]

@@ -46,17 +46,17 @@ def beat(service: ParameterService, worker: int, *blocked_by: str) -> None:
     service.call("heartbeat", encode(m.Heartbeat(worker, f"life {worker}", blocked_by)))
 
 
-def look(service: ParameterService) -> None:
+def poll(service: ParameterService) -> None:
     service.stall_detector.break_deadlocks()
 
 
 def test_a_circle_is_broken() -> None:
     service, clock, said = ps_where_worker_0_waits_for_worker_1()
     beat(service, 1, "worker:0")
-    look(service)
+    poll(service)
     assert service.status().version == 0
     clock.now += DEADLOCK_S
-    look(service)
+    poll(service)
     assert service.status().version == 1
     assert said[-1].startswith("deadlock between worker:1 and another worker")
 
@@ -65,9 +65,9 @@ def test_a_longer_circle_is_broken() -> None:
     service, clock, _ = ps_where_worker_0_waits_for_worker_1()
     beat(service, 1, "worker:3", "worker:2")
     for _ in range(2):
-        look(service)
+        poll(service)
         clock.now += DEADLOCK_S
-    look(service)
+    poll(service)
     assert service.status().version == 1
 
 
@@ -75,7 +75,7 @@ def test_a_worker_that_is_only_slow_is_waited_for() -> None:
     service, clock, _ = ps_where_worker_0_waits_for_worker_1()
     beat(service, 0, "worker:1")
     for _ in range(3):
-        look(service)
+        poll(service)
         clock.now += DEADLOCK_S
     assert service.status().version == 0
 
@@ -84,6 +84,6 @@ def test_a_circle_that_was_only_seen_once_is_none() -> None:
     service, clock, _ = ps_where_worker_0_waits_for_worker_1()
     for blocked_by in (("worker:0",), (), ("worker:0",)):
         beat(service, 1, *blocked_by)
-        look(service)
+        poll(service)
         clock.now += DEADLOCK_S
     assert service.status().version == 0

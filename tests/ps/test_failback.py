@@ -36,9 +36,9 @@ def two_replicas() -> tuple[Failover, Failover]:
     """The primary of shard 0 on ps:1, and its standby on ps:0, with three records."""
     primary, standby = Failover(0, 1, other=0), Failover(0, 0, other=1)
     primary.bootstrap("lineage")
-    primary.log.begin_install("life of ps:0")
+    primary.log.start_install("life of ps:0")
     standby.install_snapshot("lineage", primary.term, 0)
-    primary.taken(0, ARBITER)
+    primary.confirmed(0, ARBITER)
     for record in ("a", "b", "c"):
         primary.log.append(record)
     carry(primary, standby)
@@ -46,13 +46,13 @@ def two_replicas() -> tuple[Failover, Failover]:
     return primary, standby
 
 
-def carry(sender: Failover, taker: Failover, *, confirmed: bool = True) -> None:
+def carry(sender: Failover, receiver: Failover, *, confirmed: bool = True) -> None:
     """The records that have not been sent."""
     term = sender.term.number
     first, entries = sender.log.unsent()
-    taker.take("lineage", term, first, [record for record, _ in entries], f"life of ps:{sender.me}")
+    receiver.receive("lineage", term, first, [record for record, _ in entries], f"life of ps:{sender.me}")
     if confirmed:
-        sender.taken(taker.position, ARBITER)
+        sender.confirmed(receiver.position, ARBITER)
 
 
 def test_a_vote_is_asked_for_a_term_that_the_silent_primary_cannot_have_begun() -> None:
@@ -111,7 +111,7 @@ def test_in_doubt_one_of_them_goes_on_alone(taken: bool, first: str) -> None:
     assert (one.holds, one.log.follower) == (True, None)
     assert not ask(other, arbiter)
     with pytest.raises(Fenced):
-        one.take("lineage", other.term.number, other.position + 1, ["e"])
+        one.receive("lineage", other.term.number, other.position + 1, ["e"])
     assert not (other.holds and other.settled(other.log.append("d")))  # it can acknowledge nothing
 
 
@@ -169,7 +169,7 @@ def test_only_to_a_standby_that_knows_that_it_is_one(spoil: str) -> None:
     if spoil == "no standby":
         primary.lead_alone()
     elif spoil == "a learner":
-        primary.log.follower = Follower("life of ps:0", taken=primary.position)
+        primary.log.follower = Follower("life of ps:0", confirmed=primary.position)
     else:
         primary.log.lost()
     with pytest.raises(RuntimeError, match="to a standby that knows its role"):
@@ -193,7 +193,7 @@ def away(job: Job, plan: Plan, workers: int) -> list[tuple[JobClient, Exchange]]
     """So many workers after the first step of a training, and ps:0, whose shard is on ps:1, has just come back."""
     chief, *others = [job.client(plan, index) for index in range(workers)]
     at = [(chief, chief.join(first_values(plan, PARAMS))), *((other, other.join(pytest.fail)) for other in others)]
-    chief.training.begin(1, 1_000_000)
+    chief.training.start_training(1, 1_000_000)
     until(lambda: standbys(job.said) == 2, "the standbys")
     kill_ps(job, 0)
     at = together(plan, at)
@@ -283,11 +283,11 @@ def test_nobody_is_stuck_because_of_what_the_other_ps_has_not_seen(make: Callabl
     detector = back.stall_detector
     look = detector.handle_stalled
 
-    def noted(limit_s: float) -> None:
+    def recorded(limit_s: float) -> None:
         look(limit_s)
         looked.append(limit_s)
 
-    detector.handle_stalled = noted  # type: ignore[method-assign]
+    detector.handle_stalled = recorded  # type: ignore[method-assign]
     until(lambda: len(looked) >= 3, "looks for workers that are stuck")
     assert set(looked) == {20.0}
     push(other, plan, then)
@@ -300,7 +300,7 @@ def test_nobody_is_stuck_because_of_what_the_other_ps_has_not_seen(make: Callabl
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_shard_goes_home(make: Callable[..., Job], keeps: bool) -> None:
     plan = replicated()
-    job = make(ps=2, workers=1, transport=MemoryTransport(keeps=keeps), timeouts=replace(QUICK, lease_s=1.0))
+    job = make(ps=2, workers=1, transport=MemoryTransport(outlives_sender=keeps), timeouts=replace(QUICK, lease_s=1.0))
     ((client, now),) = away(job, plan, 1)
     made = 1
     while not has_failed_back(job):

@@ -83,7 +83,7 @@ def test_a_reader_takes_versions_that_the_job_has_had_up_to_its_last(make: Calla
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     assert_are(first.result(20.0), plan, 0.5)
-    client.training.begin(1, 200)
+    client.training.start_training(1, 200)
     versions: list[JobVersion] = []
 
     def follow() -> None:
@@ -108,7 +108,7 @@ def test_versions_are_cuts_where_shards_move_together(make: Callable[..., Job]) 
     job, plan = make(ps=2, workers=1), sgd_plan(ps=2, policy=SLICED)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.begin(1, 1 << 62)
+    client.training.start_training(1, 1 << 62)
     reader = follower(job)
     reader.first()
     stopped = False
@@ -155,7 +155,7 @@ def test_nobody_there_and_a_job_of_another_model_afterwards() -> None:
     job.close()
     following = in_thread(lambda: reader.next(lambda: reader.status.state is FollowState.OTHER_MODEL), "follow")
     until(lambda: reader.status.state is FollowState.ENDED, "the end")
-    assert reader.given is given
+    assert reader.latest is given
     other = Job(transport=transport).start()
     try:
         params = {"w": np.zeros((3, 3), np.float32)}

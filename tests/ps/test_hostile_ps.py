@@ -84,10 +84,12 @@ def test_a_worker_believes_a_ps_only_about_its_own_shards() -> None:
         (1, state_of(1, 0, names=0, arbiter=me, chief="worker:7")),  # in the name of the other ps
     )
     for ps, state in forged:
-        assert view.note(ps, state, begun=True) == []
+        assert view.record_answer(ps, state, begun=True) == []
         assert view.chief == "worker:0"
         assert not view.decides()
     for_another = state_of(0, 0, arbiter=me).replicas[0].vote_request
     mixed = structs.replace(state_of(1, 0, arbiter=me).replicas[0], vote_request=for_another)
-    assert view.note(1, structs.replace(state_of(1, 0), replicas=(mixed,)), begun=True) == []
-    assert view.note(1, state_of(1, 0, arbiter=me), begun=True) == [state_of(1, 0, arbiter=me).replicas[0].vote_request]
+    assert view.record_answer(1, structs.replace(state_of(1, 0), replicas=(mixed,)), begun=True) == []
+    assert view.record_answer(1, state_of(1, 0, arbiter=me), begun=True) == [
+        state_of(1, 0, arbiter=me).replicas[0].vote_request
+    ]

@@ -62,7 +62,7 @@ def test_leases_end_where_nobody_is_heard() -> None:
     members = failover()
     silent, _ = join(members, "worker:0", "a", 0.0)
     lively, _ = join(members, "worker:1", "b", 0.0)
-    assert not members.heard(lively, 9.0)
+    assert not members.record_contact(lively, 9.0)
     assert members.expired(9.999) == []
     assert members.expired(10.0) == [silent]
     assert members.lose(silent)
@@ -76,9 +76,9 @@ def test_a_lost_worker_is_back_by_its_voice() -> None:
     members = failover()
     member, _ = join(members, "worker:0", "a", 0.0)
     members.lose(member)
-    assert members.heard(member, 20.0)
+    assert members.record_contact(member, 20.0)
     assert member.live
-    assert not members.heard(member, 21.0)  # no news
+    assert not members.record_contact(member, 21.0)  # no news
 
 
 def test_a_lost_worker_is_back_by_joining() -> None:
@@ -96,7 +96,7 @@ def test_a_lost_worker_whose_name_was_taken_does_not_come_back() -> None:
     member, _ = join(members, "worker:0", "a", 0.0)
     members.lose(member)
     successor, _ = join(members, "worker:0", "b", 1.0)
-    assert not members.heard(member, 2.0)
+    assert not members.record_contact(member, 2.0)
     assert not member.live
     assert members.live() == [successor]
 
@@ -135,7 +135,7 @@ def test_who_has_left_does_not_come_back_by_a_late_heartbeat() -> None:
     members = failover()
     member, _ = join(members, "worker:0", "a", 0.0)
     assert members.leave(member, "")
-    assert not members.heard(member, 1.0)
+    assert not members.record_contact(member, 1.0)
     assert member.presence is Presence.LEFT
     assert not members.lose(member)
     assert member.presence is Presence.LEFT

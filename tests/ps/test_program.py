@@ -305,7 +305,7 @@ def test_another_optimizer_has_another_text(one: Callable[[], Any], other: Calla
     assert text_of(one()) != text_of(other())
 
 
-def looks_at_values() -> optax.GradientTransformation:
+def reads_values() -> optax.GradientTransformation:
     def update(gradient: PyTree, state: PyTree, params: PyTree) -> Any:
         del params
         return (gradient if float(jax.tree.leaves(gradient)[0].sum()) > 0 else None), state
@@ -335,7 +335,7 @@ def fails() -> optax.GradientTransformation:
 
 
 CANNOT: list[tuple[Callable[[], Any], list[str]]] = [
-    (looks_at_values, ["the optimizer", "ConcretizationTypeError"]),
+    (reads_values, ["the optimizer", "ConcretizationTypeError"]),
     (
         grows_its_state,
         ["changes the structure of its state"],

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax import export, lax
-from tests.private import found, takes
+from tests.private import accepts, found
 from tests.ps.hostile import CALLBACK, ENDLESS, SIZE, VECTOR, honest, of_function, of_module, of_text
 
 from trainband.errors import Refused
@@ -32,7 +32,7 @@ def check(program: UpdateProgram, **limits: Any) -> UpdateProgram:
 def test_jax_has_what_checking_needs(name: str) -> None:
     there = found(name, f"JAX {jax.__version__}")
     for keyword in inside.NAMES[name]:
-        known = keyword in getattr(there, "__dataclass_fields__", ()) or takes(there, keyword)
+        known = keyword in getattr(there, "__dataclass_fields__", ()) or accepts(there, keyword)
         assert known, f"JAX {jax.__version__}: {name} takes no {keyword} any more"
 
 

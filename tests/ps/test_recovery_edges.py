@@ -47,7 +47,7 @@ def one_worker(job: Job, plan: Any) -> tuple[JobClient, Exchange]:
     """It has joined and begun, and both shards have their standbys: (the worker, what it has)."""
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.await_begin(1, 100)
+    client.training.await_training(1, 100)
     until(lambda: standbys(job.said) == 2, "the standbys")
     return client, now
 
@@ -58,8 +58,8 @@ def two_workers(job: Job, plan: Any, restore: RestoreFrom | None = None) -> tupl
     joined = in_thread(lambda: chief.join(first_values(plan, PARAMS), restore), "chief")
     now = other.join(first_values(plan, PARAMS), restore)
     joined.result(20)
-    chief.training.await_begin(1, 100)
-    other.training.await_begin(1, 100)
+    chief.training.await_training(1, 100)
+    other.training.await_training(1, 100)
     return chief, other, now
 
 
@@ -130,7 +130,7 @@ def test_a_number_that_was_set_outlives_its_ps(make: Callable[..., Job]) -> None
     job = make(ps=2, workers=1)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.await_begin(1, 10)
+    client.training.await_training(1, 10)
     until(lambda: standbys(job.said) == 2, "the standbys")
     now = push(client, plan, now)
     client.training.steer({RATE: SECOND})
@@ -160,7 +160,7 @@ def test_a_bad_name_leaves_nothing_behind(make: Callable[..., Job]) -> None:
     job = make(ps=2, workers=1)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.await_begin(1, 10)
+    client.training.await_training(1, 10)
     with pytest.raises(Exception, match="no number 'momentum'"):
         client.training.steer({"momentum": 0.5})
     client.training.steer({RATE: SECOND})
@@ -298,7 +298,7 @@ def test_a_ps_dies_between_joining_and_the_training(make: Callable[..., Job], co
     kill_ps(job, 1)
     if not count:
         job.start_ps(1)
-    client.training.await_begin(1, 10)
+    client.training.await_training(1, 10)
     now = push(client, plan, client.exchanger.pull())
     assert now.versions == (1, 1)
     client.leave()
@@ -306,14 +306,14 @@ def test_a_ps_dies_between_joining_and_the_training(make: Callable[..., Job], co
 
 def test_what_is_confirmed_is_done_though_the_confirmation_is_lost(make: Callable[..., Job]) -> None:
     plan = replicated()
-    job = make(ps=2, workers=1, transport=MemoryTransport(keeps=False))
+    job = make(ps=2, workers=1, transport=MemoryTransport(outlives_sender=False))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.await_begin(1, 1)
+    client.training.await_training(1, 1)
     until(lambda: standbys(job.said) == 2, "the standbys")
     push(client, plan, now)
     follower = job.services[1].replicas.replicators[0]
-    take = follower.taker._taken  # noqa: SLF001
+    take = follower.receiver._apply  # noqa: SLF001
     lost = threading.Event()
 
     class Broken:
@@ -323,12 +323,12 @@ def test_what_is_confirmed_is_done_though_the_confirmation_is_lost(make: Callabl
             lost.set()
             raise StreamClosed("the link is down.")
 
-    def take_once(record: Any, frame: Any, stream: Any) -> r.Taken:
+    def apply_once(record: Any, frame: Any, stream: Any) -> r.Taken:
         begins = isinstance(record, r.Records) and any(isinstance(one, r.Began) for one in record.records)
         return take(record, frame, Broken() if begins and not lost.is_set() else stream)  # type: ignore[arg-type]
 
-    follower.taker._taken = take_once  # type: ignore[method-assign]  # noqa: SLF001
-    client.training.begin(2, 7)
+    follower.receiver._apply = apply_once  # type: ignore[method-assign]  # noqa: SLF001
+    client.training.start_training(2, 7)
     assert lost.is_set()
     standby = job.services[1].replicas.by_shard[0]
     until(
@@ -343,7 +343,7 @@ def test_a_ps_of_an_older_job_is_no_standby_of_a_new_one(make: Callable[..., Job
     old = make(ps=2, workers=1, timeouts=timeouts)
     client = old.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.await_begin(1, 20)
+    client.training.await_training(1, 20)
     until(lambda: standbys(old.said) == 2, "the standbys of the old job")
     push(client, plan, now)
     cut, reached = threading.Event(), threading.Event()
@@ -365,7 +365,7 @@ def test_a_ps_of_an_older_job_is_no_standby_of_a_new_one(make: Callable[..., Job
             new.start_ps(index)
         other = new.client(plan, 0)
         now = other.join(first_values(plan, PARAMS))
-        other.training.await_begin(1, 200)
+        other.training.await_training(1, 200)
         until(lambda: standbys(new.said) == 2, "the standbys of the new job")
         cut.set()  # the old ps:0 reaches ps:1's address again
         for step in range(100):
@@ -454,7 +454,7 @@ def test_the_chief_awaits_the_standbys_though_a_heartbeat_is_missed(
     def find_and_miss(link: Link, *given: Any, **named: Any) -> m.Joined:
         joined = find(link, *given, **named)
         if given and given[-1] == f"{link} to come back":  # the chief asks whether the shard has its standby
-            client._cluster_view.note(1, None, begun=False)  # noqa: SLF001
+            client._cluster_view.record_answer(1, None, begun=False)  # noqa: SLF001
             looks.append(link)
             if len(looks) == 5:
                 missed.set()
@@ -537,7 +537,7 @@ def test_an_heir_waits_until_every_ps_knows_that_the_chief_is_gone(make: Callabl
             raise
 
     job.services[1].call = noted  # type: ignore[method-assign, assignment]
-    beginning = in_thread(lambda: other.training.await_begin(1, 10), "the successor")
+    beginning = in_thread(lambda: other.training.await_training(1, 10), "the successor")
     # ps:0 hears that the chief is cut off; for ps:1 its lease goes on for a moment
     chief._heartbeats.heartbeaters[0].stop()  # noqa: SLF001
     chief._heartbeats.heartbeaters[0]._thread.join(5.0)  # noqa: SLF001
@@ -650,7 +650,7 @@ def one_worker_over_a_relay(**timeouts: float) -> Iterator[tuple[JobClient, Call
     client = job.client(plan, 0)
     try:
         now = client.join(first_values(plan, PARAMS), NO_CHECKPOINTS)
-        client.training.await_begin(1, 10)
+        client.training.await_training(1, 10)
         now = push(client, plan, now)
         (relay,) = network.relays.values()
         yield client, lambda: push(client, plan, now), relay
@@ -690,7 +690,7 @@ def test_while_a_stream_may_be_lost_its_ps_is_asked_often() -> None:
     with one_worker_over_a_relay(heartbeat_s=1.0, stall_s=80.0) as (client, push_next, relay):
         heartbeater = client._heartbeats.heartbeaters[0]  # noqa: SLF001
         history: list[str | float] = []
-        look, wait = heartbeater.look, heartbeater._wake.wait  # noqa: SLF001
+        look, wait = heartbeater.send_heartbeat, heartbeater._wake.wait  # noqa: SLF001
 
         def noted() -> m.JobState:
             history.append("asked")
@@ -702,7 +702,7 @@ def test_while_a_stream_may_be_lost_its_ps_is_asked_often() -> None:
             history.append(timeout_s)
             return wait(timeout_s)
 
-        heartbeater.look = noted  # type: ignore[method-assign]
+        heartbeater.send_heartbeat = noted  # type: ignore[method-assign]
         heartbeater._wake.wait = wait_noted  # type: ignore[assignment, method-assign]  # noqa: SLF001
         assert push_while_away(client, push_next, relay).versions == (2,)
     lost = max(i for i, what in enumerate(history[:-1]) if what == "asked" and history[i + 1] != "answered")
@@ -732,7 +732,7 @@ def test_a_silent_stream_is_opened_anew_once_in_an_outage(make: Callable[..., Jo
     link.stream = silent  # type: ignore[assignment]
     heartbeats = []
     for now in (10.0, 10.05, 10.2, 10.4, 20.0, 20.2, 20.4):
-        client._heartbeats._look_for_lost_streams(0, was_away=now in (10.0, 20.0))  # noqa: SLF001
+        client._heartbeats._reopen_lost_streams(0, was_away=now in (10.0, 20.0))  # noqa: SLF001
         heartbeats.append((silent.interrupted, client.exchanger._urgency._may_be_lost(link)))  # noqa: SLF001
     assert heartbeats == [(0, True), (0, True), (1, False), (1, False), (1, True), (2, False), (2, False)]
     link.suspected_at, link.stream = None, kept

@@ -83,10 +83,10 @@ def push(client: JobClient, plan: Plan, now: Exchange, value: float = 1.0) -> Ex
 @pytest.mark.parametrize("dying", [0, 1])
 def test_a_ps_dies_and_nothing_is_lost(make: Callable[..., Job], dying: int, keeps: bool) -> None:
     plan = replicated()
-    job = make(ps=2, workers=1, transport=MemoryTransport(keeps=keeps))
+    job = make(ps=2, workers=1, transport=MemoryTransport(outlives_sender=keeps))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.await_begin(1, 20)
+    client.training.await_training(1, 20)
     for _ in range(5):
         now = push(client, plan, now)
     kill_ps(job, dying)
@@ -114,7 +114,7 @@ def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], suc
     job = make(ps=2, workers=1, timeouts=replace(FAST, heartbeat_s=4.0))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.await_begin(1, 20)
+    client.training.await_training(1, 20)
     now = push(client, plan, now)
     standby = job.services[1].replicas.by_shard[0]
     gate = threading.Event()
@@ -141,13 +141,13 @@ def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], suc
 
 def look_again(looker: Recruiter | PrimaryWatch) -> None:
     """Waits until a replica has looked at the other one a few times."""
-    look, looks = looker.look, list[None]()
+    look, looks = looker.poll, list[None]()
 
     def noted() -> None:
         look()
         looks.append(None)
 
-    looker.look = noted  # type: ignore[method-assign]
+    looker.poll = noted  # type: ignore[method-assign]
     until(lambda: len(looks) > 3, "more looks")
 
 
@@ -171,7 +171,7 @@ def test_a_standby_that_does_not_read_is_said(make: Callable[..., Job]) -> None:
     job = make(ps=2, workers=1)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.await_begin(1, 40)
+    client.training.await_training(1, 40)
     gate = threading.Event()
     read_late(job.services[1].replicas.by_shard[0], gate)
 
@@ -216,7 +216,7 @@ def test_every_rule_goes_on_from_where_it_was(make: Callable[..., Job], rule: Up
     bounds = [200]  # where the workers wait, however long a ps takes to come back
 
     def train(client: JobClient, now: Exchange) -> Exchange:
-        client.training.await_begin(1, steps)
+        client.training.await_training(1, steps)
         while not now.done:
             until(lambda: versions[0] < bounds[-1], "the test to go on")
             now = push(client, plan, now)
@@ -257,7 +257,7 @@ def test_every_task_ends_with_the_same_error_where_the_values_are_lost(make: Cal
     others = other.join(first_values(plan, PARAMS))
     chiefs = joined.result(20)
     for client in (chief, other):
-        client.training.await_begin(1, 20)
+        client.training.await_training(1, 20)
     for dying in (0, 1):
         kill_ps(job, dying)
     for dying in (0, 1):
@@ -283,7 +283,7 @@ def test_both_ps_die(make: Callable[..., Job]) -> None:
     job = make(ps=2, workers=1, timeouts=QUICK)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.await_begin(1, 20)
+    client.training.await_training(1, 20)
     now = push(client, plan, now)
     for index in (0, 1):
         kill_ps(job, index)
@@ -297,10 +297,10 @@ def test_both_ps_die(make: Callable[..., Job]) -> None:
 def test_a_primary_that_was_away_finds_its_epoch_over(make: Callable[..., Job], keeps: bool) -> None:
     """It may have updates that nobody knows of; it gives them up, and follows the one that has taken over."""
     plan = replicated()
-    job = make(ps=2, workers=1, transport=MemoryTransport(keeps=keeps), timeouts=QUICK)
+    job = make(ps=2, workers=1, transport=MemoryTransport(outlives_sender=keeps), timeouts=QUICK)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.await_begin(1, 30)
+    client.training.await_training(1, 30)
     now = push(client, plan, now)
     away = job.services[0]
     stopped = threading.Event()
@@ -330,7 +330,7 @@ def stand_still(replicator: Replicator, again: threading.Event) -> None:
 
         return wait_and_work
 
-    sender.exchange, watch.look = held(sender.exchange), held(watch.look)  # type: ignore[method-assign]
+    sender.exchange, watch.poll = held(sender.exchange), held(watch.poll)  # type: ignore[method-assign]
 
 
 def test_a_standby_of_another_version_is_none(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,7 +344,7 @@ def test_a_standby_of_another_version_is_none(make: Callable[..., Job], monkeypa
     assert any("runs 9.9.9: run the same version on both" in line for line in job.said)
     assert standbys(job.said) == 0
     now = joining.result(20.0)
-    client.training.await_begin(1, 3)
+    client.training.await_training(1, 3)
     while not now.done:
         now = push(client, plan, now)
     assert now.versions == (3, 3)
@@ -371,7 +371,7 @@ def arbiter_and_other(job: Job, plan: Plan) -> tuple[JobClient, JobClient, Excha
     clients = [job.client(plan, number) for number in range(2)]
     starts = [in_thread(partial(client.join, first_values(plan, PARAMS)), "join") for client in clients]
     nows = [start.result(20.0) for start in starts]
-    for begin in [in_thread(partial(client.training.await_begin, 1, 20), "begin") for client in clients]:
+    for begin in [in_thread(partial(client.training.await_training, 1, 20), "begin") for client in clients]:
         begin.result(20.0)
     until(lambda: all(replica.failover.secure for replica in primaries(job)), "the standbys")
     arbiters = {replica.failover.term.arbiter for replica in primaries(job)}
@@ -426,7 +426,7 @@ def stand_quite_still(service: ParameterService, again: threading.Event) -> None
     service.call, service.streams._push = held(service.call), held(service.streams._push)  # type: ignore[method-assign]  # noqa: SLF001
     for replicator in service.replicas.replicators.values():
         stand_still(replicator, again)
-        replicator.taker._taken = held(replicator.taker._taken)  # type: ignore[method-assign]  # noqa: SLF001
+        replicator.receiver._apply = held(replicator.receiver._apply)  # type: ignore[method-assign]  # noqa: SLF001
 
 
 def test_a_standby_that_cannot_read_all_is_none_any_more(make: Callable[..., Job]) -> None:
@@ -435,13 +435,13 @@ def test_a_standby_that_cannot_read_all_is_none_any_more(make: Callable[..., Job
     job = make(ps=2, workers=1, timeouts=replace(FAST, heartbeat_s=4.0))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.await_begin(1, 20)
+    client.training.await_training(1, 20)
     now = push(client, plan, now)
     replicator, replica = job.services[1].replicas.replicators[0], job.services[1].replicas.by_shard[0]
     gate = threading.Event()
     read_late(replica, gate)
     now = push(client, plan, now)
-    stream = replicator.taker._leading  # noqa: SLF001
+    stream = replicator.receiver._leading  # noqa: SLF001
     assert stream is not None
 
     def full(_: float) -> None:
@@ -464,11 +464,11 @@ def test_an_old_answer_does_not_outweigh_a_newer_sign_of_life(make: Callable[...
     job = make(ps=2, workers=1)
     client = job.client(plan, 0)
     client.join(first_values(plan, PARAMS))
-    client.training.await_begin(1, 20)
+    client.training.await_training(1, 20)
     replicator, replica = job.services[1].replicas.replicators[0], job.services[1].replicas.by_shard[0]
     for stopped in job.services[1].replicas.replicators.values():
         stopped.stop(5.0)  # what follows is done by hand
-    replicator.taker._leading, replicator.other.heard_at = None, time.monotonic()  # noqa: SLF001 - its stream is lost
+    replicator.receiver._leading, replicator.other.heard_at = None, time.monotonic()  # noqa: SLF001 - its stream is lost
     state = replicator.other.state(0)
 
     def is_back_meanwhile(ps: int) -> m.JobState:  # noqa: ARG001
@@ -478,7 +478,7 @@ def test_an_old_answer_does_not_outweigh_a_newer_sign_of_life(make: Callable[...
         return structs.replace(state, replicas=())  # it had nothing, when it answered
 
     replicator.other.state = is_back_meanwhile  # type: ignore[method-assign]
-    replicator._watch.look()  # noqa: SLF001
+    replicator._watch.poll()  # noqa: SLF001
     assert (replica.failover.role, replica.failover.vote_request) == (Role.STANDBY, 0)
     client.leave()
 

@@ -14,7 +14,7 @@ from trainband.errors import Refused
 from trainband.ps.rules import Async
 from trainband.ps.rules.asynchronous import AsyncState
 from trainband.ps.rules.base import (
-    ENOUGH,
+    ALL_UPDATES_MADE,
     Apply,
     Begin,
     Drop,
@@ -103,7 +103,7 @@ class World:
             todo = self.advance(push)
             self.last_push[worker] = push
             if enough:
-                assert todo[0] == Drop(worker, push.sequence, ENOUGH)
+                assert todo[0] == Drop(worker, push.sequence, ALL_UPDATES_MADE)
             else:
                 assert todo[0] == Apply(((worker, push.sequence),))
 
@@ -159,7 +159,7 @@ def test_a_push_is_applied_once_even_if_its_worker_was_lost_and_found_between() 
 def test_a_push_before_any_training_is_dropped_and_answered() -> None:
     state, _ = Async().start(0, 1).advance(Join(7))
     state, todo = state.advance(Push(7, 1, 0, 32))
-    assert todo == (Drop(7, 1, ENOUGH), Reply(7, 1, 0))
+    assert todo == (Drop(7, 1, ALL_UPDATES_MADE), Reply(7, 1, 0))
     assert state.version == 0
 
 

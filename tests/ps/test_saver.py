@@ -210,15 +210,15 @@ def test_the_state_is_written_into_again_after_the_update_that_follows(ps: OnePs
 
 def test_worker_state_is_awaited_of_those_that_were_there_and_still_are(ps: OnePs, tmp_path: Path) -> None:
     ps.seen = {0: 3, 1: 2, 2: 0}
-    ps.saver.keep(m.LeftWorkerState(1, "a life", 2, b"of one"))
+    ps.saver.store_worker_state(m.LeftWorkerState(1, "a life", 2, b"of one"))
     ps.order(tmp_path)
     ps.saved()
     assert ps.state(live=[0, 1, 2]).awaited == ("worker:0",)  # number 2 has pushed nothing
     assert ps.state(live=[1, 2]).awaited == ()  # number 0 has died
     assert [ps.saver.wanted(worker) for worker in range(4)] == [3, 0, 0, 0]
-    ps.saver.keep(m.LeftWorkerState(0, "a life", 2, b"too early"))
+    ps.saver.store_worker_state(m.LeftWorkerState(0, "a life", 2, b"too early"))
     assert ps.saver.wanted(0) == 3
-    ps.saver.keep(m.LeftWorkerState(0, "a life", 3, b"of zero"))
+    ps.saver.store_worker_state(m.LeftWorkerState(0, "a life", 3, b"of zero"))
     assert ps.saver.wanted(0) == 0
     assert ps.state(live=[0, 1, 2]).awaited == ()
     assert dict(ps.state().worker_state) == {0: b"of zero", 1: b"of one"}
@@ -227,11 +227,11 @@ def test_worker_state_is_awaited_of_those_that_were_there_and_still_are(ps: OneP
 
 def test_worker_state_that_comes_later_is_not_this_checkpoints(ps: OnePs, tmp_path: Path) -> None:
     ps.seen = {0: 3, 1: 3}
-    ps.saver.keep(m.LeftWorkerState(7, "a life", 1, b"of one that left long ago"))
+    ps.saver.store_worker_state(m.LeftWorkerState(7, "a life", 1, b"of one that left long ago"))
     ps.order(tmp_path)
     ps.saved()
-    ps.saver.keep(m.LeftWorkerState(0, "a life", 3, b"then"))
-    ps.saver.keep(m.LeftWorkerState(0, "a life", 9, b"later"))
+    ps.saver.store_worker_state(m.LeftWorkerState(0, "a life", 3, b"then"))
+    ps.saver.store_worker_state(m.LeftWorkerState(0, "a life", 9, b"later"))
     assert dict(ps.state().worker_state) == {0: b"then", 7: b"of one that left long ago"}
     assert ps.saver.worker_state_of(0).data == b"later"
     assert ps.saver.worker_state_of(1).data == b""

@@ -35,7 +35,7 @@ from trainband.model.placement import Placement, RoundRobin
 from trainband.ps.membership.job_end import LINGER_S
 from trainband.ps.program.update_program import UpdateProgram
 from trainband.ps.rules import Async, Sync
-from trainband.ps.rules.base import ENOUGH, REPLAYED
+from trainband.ps.rules.base import ALL_UPDATES_MADE, REPLAYED
 from trainband.ps.service.lifecycle import DISMISSED_S
 from trainband.ps.service.service import ParameterService
 from trainband.ps.worker.plan import Plan
@@ -95,7 +95,7 @@ class Ps:
         joined: m.Joined = self.call("define", replace(record, **changes), m.Joined)
         return joined
 
-    def begin(self, steps: int, fit: int = 1, worker: int = 0) -> m.JobState:
+    def start_training(self, steps: int, fit: int = 1, worker: int = 0) -> m.JobState:
         state: m.JobState = self.call("begin", m.Begin(worker, life(worker), fit, steps), m.JobState)
         return state
 
@@ -138,7 +138,7 @@ class Ps:
         self.define()
         # A script that ends has not left: the worker is lost, and back by its next word.
         self.play(0, self.values())
-        self.begin(steps)
+        self.start_training(steps)
         return self
 
     @property
@@ -270,7 +270,7 @@ def test_only_the_chief_defines_begins_and_initialises(ps: Ps) -> None:
         ps.define(1)
     ps.define(0)
     with pytest.raises(Refused, match="worker:1 may not begin a training"):
-        ps.begin(10, worker=1)
+        ps.start_training(10, worker=1)
     assert "worker:1 may not initialise the variables" in ps.play(1, ps.values()).failure
     assert not ps.state.initialised
 
@@ -323,19 +323,19 @@ def test_a_training_cannot_begin_without_values(ps: Ps) -> None:
     ps.join(0)
     for _ in range(2):
         with pytest.raises(Refused, match="ps:0 has no values yet, so training cannot begin"):
-            ps.begin(5)
+            ps.start_training(5)
         ps.define()
 
 
 def test_beginning_is_idempotent_by_its_number(ps: Ps) -> None:
     ps.ready(steps=5)
-    assert ps.begin(5).last_version == 5
-    assert ps.begin(7, fit=1).last_version == 5  # a repeated call, whatever it says
+    assert ps.start_training(5).last_version == 5
+    assert ps.start_training(7, fit=1).last_version == 5  # a repeated call, whatever it says
     ps.play(0, *(ps.push(i) for i in range(1, 9)))
     assert ps.state.version == 5
-    assert ps.begin(12, fit=2).last_version == 12
-    assert ps.begin(12, fit=2).last_version == 12
-    assert ps.begin(3, fit=3).last_version == 3  # as it was asked for: it is complete already
+    assert ps.start_training(12, fit=2).last_version == 12
+    assert ps.start_training(12, fit=2).last_version == 12
+    assert ps.start_training(3, fit=3).last_version == 3  # as it was asked for: it is complete already
 
 
 # --- training
@@ -363,8 +363,8 @@ def test_exactly_the_updates_that_were_asked_for(ps: Ps) -> None:
         (1, m.APPLIED, False, ""),
         (2, m.APPLIED, False, ""),
         (3, m.APPLIED, True, ""),
-        (3, m.DROPPED, True, ENOUGH),
-        (3, m.DROPPED, True, ENOUGH),
+        (3, m.DROPPED, True, ALL_UPDATES_MADE),
+        (3, m.DROPPED, True, ALL_UPDATES_MADE),
     ]
     assert ps.weight == -3.0
 
@@ -522,7 +522,7 @@ def test_a_lost_worker_is_back_by_any_word(ps: Ps, word: str) -> None:
     expire(ps)
     match word:
         case "begin":
-            ps.begin(100, fit=2)
+            ps.start_training(100, fit=2)
         case "define":
             ps.define()
         case "join":
@@ -583,7 +583,7 @@ def test_the_verdicts(ps: Ps) -> None:
     assert verdict(ps) == ("", "", None)  # somebody is at work
     ps.define()
     ps.play(0, ps.values())
-    ps.begin(1)
+    ps.start_training(1)
     ps.leave(0)
     # not complete: worker:1 has never come
     assert verdict(ps) == ("", "a worker to come back, as none is left (worker:1)", FAST.start_s)
@@ -595,7 +595,7 @@ def test_the_verdicts(ps: Ps) -> None:
 def test_a_complete_job_waits_a_while_for_who_never_came(ps: Ps) -> None:
     ps.join(0)
     ps.define()
-    ps.play(0, ps.values(), lambda: ps.begin(1), ps.push(1), lambda: ps.leave(0))
+    ps.play(0, ps.values(), lambda: ps.start_training(1), ps.push(1), lambda: ps.leave(0))
     assert verdict(ps) == ("", "worker:1 to check in at the end of the job", LINGER_S)
 
 
@@ -603,7 +603,7 @@ def test_a_complete_job_waits_a_while_for_who_died_before(ps: Ps) -> None:
     ps.join(0)
     ps.define()
     ps.play(0, ps.values())
-    ps.begin(2)
+    ps.start_training(2)
     ps.join(1)
     ps.play(1, ps.push(1))  # its stream breaks off before the job is complete
     ps.clock.now += 10.0
@@ -691,7 +691,7 @@ def test_run_gives_up_when_nobody_comes_back(ps: Ps) -> None:
 def test_run_ends_well_when_who_never_came_does_not_look_in(ps: Ps) -> None:
     ps.join(0)
     ps.define()
-    ps.play(0, ps.values(), lambda: ps.begin(1), ps.push(1), lambda: ps.leave(0))
+    ps.play(0, ps.values(), lambda: ps.start_training(1), ps.push(1), lambda: ps.leave(0))
     assert run_with_ticks(ps, 1.0) == "the job is complete"
     assert any("worker:1 to check in" in line for line in ps.said)
 
@@ -716,12 +716,12 @@ def test_a_ps_that_was_stopped_after_its_last_update_does_not_wait_for_its_worke
     ps.ready(steps=0)
     running = in_thread(ps.service.lifecycle.run, "run")
     absence = ps.service.lifecycle._absence  # noqa: SLF001
-    until(lambda: absence._looked_at is not None, "its first look")  # noqa: SLF001
+    until(lambda: absence._checked_at is not None, "its first look")  # noqa: SLF001
     ps.clock.now += 100.0
     until(lambda: absence.stood_still, "the look after it")
     for _ in range(2):
         ps.clock.now += LEASE_S / 2
-        until(lambda: absence._looked_at == ps.clock.now or running.done(), "another look")  # noqa: SLF001
+        until(lambda: absence._checked_at == ps.clock.now or running.done(), "another look")  # noqa: SLF001
     assert running.result(5.0) == "the job is complete"
 
 
@@ -842,7 +842,7 @@ def test_one_that_came_and_went_before_the_model_was_there_is_waited_for_by_nobo
     ps.leave(gone, "crashed")
     ps.join(0)
     ps.define()
-    ps.play(0, ps.values(), lambda: ps.begin(5), ps.push(1))
+    ps.play(0, ps.values(), lambda: ps.start_training(5), ps.push(1))
     assert ps.service.status().version == 1
 
 
@@ -907,11 +907,11 @@ def test_the_lowest_live_worker_has_the_duties_of_a_chief_that_is_gone(ps: Ps) -
     ps.define()
     ps.play(0, ps.values())
     assert ps.state.chief == "worker:1"  # its stream broke off
-    assert ps.begin(10, worker=1).last_version == 10
+    assert ps.start_training(10, worker=1).last_version == 10
     ps.heartbeat(0)
     assert ps.state.chief == "worker:0"
     with pytest.raises(Refused, match="only the chief, worker:0, may"):
-        ps.begin(20, fit=2, worker=1)
+        ps.start_training(20, fit=2, worker=1)
 
 
 def test_nobody_inherits_duties_that_are_done(ps: Ps) -> None:
@@ -947,7 +947,7 @@ def test_pieces_of_workers_that_do_not_come_back_go_to_others(ps: Ps) -> None:
     replica.record(r.Leased(1, LeaseRequest("digits", settings, iterator="two")))
     reserved = replica.sources.copy()
     ps.leave(1)
-    replica.sources.take_over(reserved)  # as from a checkpoint
+    replica.sources.replace_ledgers(reserved)  # as from a checkpoint
     ps.service.reserved_pieces._adopted[0] = ps.clock.now  # noqa: SLF001
     ps.service.reserved_pieces.free()
     assert replica.sources.holders() == {0, 1}
@@ -964,7 +964,7 @@ def test_pieces_of_a_worker_whose_data_is_used_up_go_to_others(late: bool) -> No
         ps.join(worker, paused=late and worker == 1)
     ps.define()
     ps.play(0, ps.values())
-    ps.begin(10)
+    ps.start_training(10)
     replica = ps.service.replicas.by_shard[0]
     for worker, iterator in enumerate(("one", "two")):
         request = LeaseRequest("digits", SourceSettings(10, 5, 1, 0, False), iterator=iterator)
@@ -991,7 +991,7 @@ def test_a_ps_that_is_new_does_not_wait_for_one_that_has_paused() -> None:
     ps.join(0)
     ps.join(1, paused=True)
     ps.define()
-    in_thread(lambda: ps.play(0, ps.values(), lambda: ps.begin(10), ps.push(1)), "alone").result(20.0)
+    in_thread(lambda: ps.play(0, ps.values(), lambda: ps.start_training(10), ps.push(1)), "alone").result(20.0)
     assert ps.status.version == 1
 
 
@@ -1035,7 +1035,7 @@ def test_a_rule_that_has_begun_hears_of_a_pause_by_heartbeat() -> None:
     ps.join(1)
     ps.define()
     ps.call("heartbeat", m.Heartbeat(1, life(1), paused=True), m.JobState)
-    in_thread(lambda: ps.play(0, ps.values(), lambda: ps.begin(10), ps.push(1)), "alone").result(20.0)
+    in_thread(lambda: ps.play(0, ps.values(), lambda: ps.start_training(10), ps.push(1)), "alone").result(20.0)
     assert ps.status.version == 1
 
 

@@ -52,7 +52,7 @@ def values(version: ParamsVersion) -> float:
     return float(array[0])
 
 
-def look(shard: Shard) -> tuple[int, float, int]:
+def state_of(shard: Shard) -> tuple[int, float, int]:
     """(version, value, address) of the newest params, read and let go."""
     version = shard.acquire()
     try:
@@ -62,19 +62,19 @@ def look(shard: Shard) -> tuple[int, float, int]:
 
 
 def test_updates_count_and_apply(shard: Shard) -> None:
-    seen = [look(shard)[:2]]
+    seen = [state_of(shard)[:2]]
     for _ in range(5):
         shard.update(ones())
-        seen.append(look(shard)[:2])
+        seen.append(state_of(shard)[:2])
     assert seen == [(n, -float(n)) for n in range(6)]
     assert shard.version == 5
 
 
 def test_the_memory_of_the_version_before_the_last_is_used_again(shard: Shard) -> None:
-    places = [look(shard)[2]]
+    places = [state_of(shard)[2]]
     for _ in range(6):
         shard.update(ones())
-        places.append(look(shard)[2])
+        places.append(state_of(shard)[2])
     # Two buffers in turn: version n lies where n-2 lay.
     assert places[2:] == places[:-2]
     assert places[0] != places[1]
@@ -86,14 +86,14 @@ def test_a_version_that_somebody_reads_keeps_its_memory_and_its_values(shard: Sh
     where, arrays = place(reading), reading.arrays()
     for _ in range(5):
         shard.update(ones())
-        assert look(shard)[2] != where
+        assert state_of(shard)[2] != where
         assert values(reading) == -1.0
         assert (arrays[0] == -1.0).all()
-    assert look(shard)[:2] == (6, -6.0)
+    assert state_of(shard)[:2] == (6, -6.0)
     del arrays
     shard.release(reading)
     shard.update(ones())
-    assert look(shard)[:2] == (7, -7.0)
+    assert state_of(shard)[:2] == (7, -7.0)
 
 
 def test_two_readers_must_both_let_go(shard: Shard) -> None:
@@ -103,7 +103,7 @@ def test_two_readers_must_both_let_go(shard: Shard) -> None:
     shard.release(first)
     shard.update(ones())
     shard.update(ones())
-    assert look(shard)[2] != where
+    assert state_of(shard)[2] != where
     assert values(second) == 0.0
     shard.release(second)
 
@@ -118,7 +118,7 @@ def test_the_gradient_and_the_first_values_are_only_borrowed(program: CompiledPr
     shard.update(gradient)
     for block in (*first, *gradient):
         block.fill(np.nan)  # the next frame is received into this memory
-    assert look(shard)[:2] == (1, -1.0)
+    assert state_of(shard)[:2] == (1, -1.0)
 
 
 def test_before_the_first_values(program: CompiledProgram) -> None:

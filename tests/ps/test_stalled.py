@@ -49,7 +49,7 @@ class Watched(Job):
         detector.handle_stalled = counted  # type: ignore[method-assign]
         return self
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Waits until the ps has looked for workers that are stuck."""
         last = self._looks + 2  # the next look may have begun
         until(lambda: self._looks >= last, "two looks at the workers")
@@ -57,7 +57,7 @@ class Watched(Job):
     def wait(self, seconds: float) -> None:
         """Lets time pass, and the ps look."""
         self.clock.now += seconds
-        self.look()
+        self.poll()
 
     def named(self) -> list[str]:
         """What the ps has said of workers that are stuck."""
@@ -79,7 +79,7 @@ def two(job: Job, plan: Plan, steps: int) -> tuple[tuple[JobClient, Exchange], t
     chief, other = job.client(plan, 0), job.client(plan, 1)
     now = chief.join(first_values(plan, PARAMS))
     then = other.join(pytest.fail)
-    chief.training.begin(1, steps)
+    chief.training.start_training(1, steps)
     return (chief, now), (other, then)
 
 
@@ -104,7 +104,7 @@ def test_a_stuck_worker_is_named_and_waited_for(job: Watched) -> None:
     for more_s, silent_s in ((2, SILENT_S + 1), (SILENT_S + 1, 2 * SILENT_S + 2)):
         said.append(f"worker:1 is alive but has pushed nothing for {silent_s:.0f} s; others wait for it")
         job.wait(more_s)
-        job.look()
+        job.poll()
         assert job.named() == said, "now and then, not at every look"
     assert job.stalled() == [False, True]
     assert not pushed.done()

@@ -37,7 +37,7 @@ def test_every_ps_has_the_new_rate_from_the_next_update_on(make: Callable[..., J
     job = make(ps=2, workers=1, timeouts=FAST)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.await_begin(1, 10)
+    client.training.await_training(1, 10)
     now = push(client, plan, now)
     assert [ps.status().learning_rate for ps in job.services] == [FIRST] * 2
     client.training.steer({RATE: SECOND})
@@ -54,7 +54,7 @@ def test_whoever_asks_sees_the_rate_of_a_schedule_and_disturbs_no_update(make: C
     job = make(ps=2, workers=1, timeouts=FAST)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.await_begin(1, 10)
+    client.training.await_training(1, 10)
     for made, rate in enumerate(rates, 1):
         now = push(client, plan, now)
         assert [ps.status().learning_rate for ps in job.services] == [rate] * 2
@@ -67,7 +67,7 @@ def test_a_standby_has_it_too(make: Callable[..., Job]) -> None:
     job = make(ps=2, workers=1)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
-    client.training.await_begin(1, 10)
+    client.training.await_training(1, 10)
     until(lambda: standbys(job.said) == 2, "the standbys")
     now = push(client, plan, now)
     client.training.steer({RATE: SECOND})
@@ -83,7 +83,7 @@ def test_what_is_being_saved_stays_as_it_was(make: Callable[..., Job]) -> None:
     job = make(ps=2, workers=1, timeouts=FAST)
     client = job.client(plan, 0)
     client.join(first_values(plan, PARAMS))
-    client.training.await_begin(1, 10)
+    client.training.await_training(1, 10)
     (replica,) = job.services[0].replicas.by_shard.values()
     shard = replica.require_updater().shard
     snapshot = shard.snapshot()
@@ -112,7 +112,7 @@ def test_only_the_chief_steers(make: Callable[..., Job]) -> None:
     chief, other = job.client(plan, 0), job.client(plan, 1)
     chief.join(first_values(plan, PARAMS))
     other.join(first_values(plan, PARAMS))
-    chief.training.await_begin(1, 10)
+    chief.training.await_training(1, 10)
     with pytest.raises(Refused, match="steer the optimizer"):
         other.training.steer({RATE: SECOND})
     chief.leave()

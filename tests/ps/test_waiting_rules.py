@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
 from trainband.ps.rules.base import (
-    ENOUGH,
+    ALL_UPDATES_MADE,
     LATE,
     Apply,
     Begin,
@@ -288,7 +288,7 @@ def test_bounded_lets_it_go_when_the_slowest(event: Event) -> None:
 def test_nobody_is_held_once_the_job_is_complete() -> None:
     said = play(Bounded(staleness=0), 2, [Push(1, 1, 0, 5), Push(0, 1, 1, 5), Push(0, 2, 2, 5)], wanted=3)
     assert said[-1] == (Apply(((0, 2),)), Reply(0, 2, 0))
-    assert play(Sync(), 2, [Push(0, 1, 0, 5)], wanted=0)[-1] == (Drop(0, 1, ENOUGH), Reply(0, 1, 0))
+    assert play(Sync(), 2, [Push(0, 1, 0, 5)], wanted=0)[-1] == (Drop(0, 1, ALL_UPDATES_MADE), Reply(0, 1, 0))
 
 
 def test_async_scales_stale_updates_down() -> None:
@@ -328,8 +328,8 @@ def test_bounded_keeps_holding_a_push_that_is_sent_again() -> None:
 
 def test_an_early_end_drops_the_step_under_way_and_answers_all() -> None:
     said = play(Sync(), 3, [Push(2, 1, 0, 5), Push(0, 1, 0, 5), Begin(0), Push(1, 1, 0, 5)])
-    assert said[2] == (Drop(2, 1, ENOUGH), Drop(0, 1, ENOUGH), Reply(0, 1, 0), Reply(2, 1, 0))
-    assert said[3] == (Drop(1, 1, ENOUGH), Reply(1, 1, 0))
+    assert said[2] == (Drop(2, 1, ALL_UPDATES_MADE), Drop(0, 1, ALL_UPDATES_MADE), Reply(0, 1, 0), Reply(2, 1, 0))
+    assert said[3] == (Drop(1, 1, ALL_UPDATES_MADE), Reply(1, 1, 0))
     held = [Push(1, 1, 0, 5), Push(0, 1, 1, 5), Push(0, 2, 2, 5), Push(0, 3, 3, 5)]
     assert play(Bounded(staleness=1), 2, [*held, Begin(4)])[-1] == (Reply(0, 3, 0),)
 

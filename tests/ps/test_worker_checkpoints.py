@@ -169,8 +169,8 @@ def make() -> Iterator[Callable[..., Job]]:
 def chief_of(job: Job, directory: CheckpointDirectory | None = None, steps: int = 100) -> JobClient:
     chief = job.client(PLAN, 0)
     chief.join(first_values(PLAN, PARAMS), source_of(directory) if directory is not None else None)
-    chief.training.begin(1, steps)
-    chief.training.await_begin(1)
+    chief.training.start_training(1, steps)
+    chief.training.await_training(1)
     return chief
 
 
@@ -187,11 +187,11 @@ def push(client: JobClient, count: int = 1) -> Any:
 
 
 def saved(chief: JobClient, directory: CheckpointDirectory, at: int = 0) -> Any:
-    partial = directory.begin(at)
+    partial = directory.create_partial(at)
     saving = chief.checkpoints.save(partial, at)
     if at:
         push(chief, at - chief.exchanger.pull().global_step)
-    chief.checkpoints.leave(WorkerState.pack("worker:0", 1, at, "", ()).to_bytes())
+    chief.checkpoints.send_worker_state(WorkerState.pack("worker:0", 1, at, "", ()).to_bytes())
     while (parts := saving.poll()) is None:
         pass
     manifest = Manifest(
@@ -242,8 +242,8 @@ def test_an_early_end(make: Callable[..., Job]) -> None:
     answer = push(chief)
     assert (answer.applied, answer.done, answer.versions) == (False, True, (3, 3))
     assert [state.last_version for state in chief.training.states()] == [3, 3]
-    chief.training.begin(2, 5)
-    chief.training.await_begin(2)
+    chief.training.start_training(2, 5)
+    chief.training.await_training(2)
     assert push(chief, 9).versions == (5, 5)
 
 

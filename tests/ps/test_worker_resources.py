@@ -38,12 +38,12 @@ def test_every_ps_tells_of_a_worker_what_its_heartbeats_say(job: Job) -> None:
 def test_memory_is_looked_at_once_a_second_however_many_ps_are_told() -> None:
     now, looks = 5.0, 0
 
-    def look() -> tuple[int, int]:
+    def sample() -> tuple[int, int]:
         nonlocal looks
         looks += 1
         return looks, 80
 
-    resources = WorkerResources(SystemRuntime(lambda: now), "gpu", look)
+    resources = WorkerResources(SystemRuntime(lambda: now), "gpu", sample)
     assert [resources.memory().device for _ in range(32)] == [1] * 32
     now = 5.9
     assert resources.memory().device == 1

@@ -19,7 +19,7 @@ from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.cluster.resolvers import tf_config
 from trainband.cluster.resolvers.log_level import FORMAT, VARIABLE, follow_environment
 from trainband.errors import YourError
-from trainband.runtime.logs import CONSOLE, ROOT, log_to_stderr, note_position, task_logger
+from trainband.runtime.logs import CONSOLE, ROOT, add_position, log_to_stderr, task_logger
 from trainband.runtime.waiting import say_on_stderr
 
 WORKER = Cluster(spec=ClusterSpec({"ps": ["a:1"], "worker": ["b:1"]}), task=Task("worker", 0))
@@ -164,7 +164,7 @@ def test_a_task_follows_the_environment_when_it_first_uses_trainband_and_not_on_
 
 def test_events_are_lines_of_json_with_what_is_said_to_people(capsys: pytest.CaptureFixture[str]) -> None:
     follow_environment({FORMAT: "json", VARIABLE: "warning", tf_config.VARIABLE: tf_config.write(WORKER)})
-    withdraw = note_position(lambda: {"global_step": 7, "term": 2})
+    withdraw = add_position(lambda: {"global_step": 7, "term": 2})
     say_on_stderr("WARNING: two\nlines \x1b[2J\x7f")
     say_on_stderr("hello")
     withdraw()

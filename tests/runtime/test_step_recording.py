@@ -21,7 +21,7 @@ def test_whole_steps_are_recorded_and_then_no_more() -> None:
     recorder = times.recorder = StepRecorder(2, clock)
 
     def step(number: int) -> None:
-        times.note("compute", clock.now, clock.now + 1.0)
+        times.record("compute", clock.now, clock.now + 1.0)
         if times.recorder is not None:
             times.recorder.push(PushTimes("ps:0", 8, 8, clock.now, clock.now, clock.now))
         clock.now += 1.5
@@ -44,7 +44,7 @@ def test_whole_steps_are_recorded_and_then_no_more() -> None:
 def test_it_ends_after_a_minute_with_what_it_has() -> None:
     clock = Ticks()
     recorder = StepRecorder(10, clock)
-    recorder.begin()
+    recorder.start_step()
     over = []
     for now in (LONGEST_S / 2, LONGEST_S + 1):
         clock.now = now

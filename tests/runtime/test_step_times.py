@@ -13,8 +13,8 @@ def test_what_was_spent_between_two_moments() -> None:
     times.steps += 4
     times.compute += 1.0
     times.network += 0.5
-    times.note_wait("ps:0", 0.0, 0.25)
-    times.note_wait("ps:1", 0.0, 0.125)
+    times.record_wait("ps:0", 0.0, 0.25)
+    times.record_wait("ps:1", 0.0, 0.125)
     spent = since.spent(104.0)
     assert (spent.steps, spent.total) == (4, 4.0)
     assert spent.seconds == {"data": 0.0, "compute": 1.0, "send": 0.0, "network": 0.5, "ps": 0.0, "other": 2.5}

@@ -67,7 +67,7 @@ def test_no_object_shows_it(ca: Path) -> None:
 def test_nor_the_keys_that_are_made_of_it(ca: Path) -> None:
     client, listener = ClientSide(b"s" * 32, WORKER, "10.0.0.7:2222"), ListenerSide(b"s" * 32, PS, lambda: 0.0)
     session = listener.prove(client.prove(listener.hello(client.request)), "10.0.0.8:1")
-    client.begin(Proved(session=session.number))
+    client.start_session(Proved(session=session.number))
     assert not [form for key in (session.up, session.down) for form in forms(key) if form in repr(session)]
     tls = Security.of(Credentials(tls=ca), PS).tls
     assert tls is not None

@@ -19,7 +19,7 @@ def queue(*works: Work, expected: int = 1) -> BatchQueue:
     made = BatchQueue(8, 2.0)
     for _ in range(60 if expected > 1 else 0):  # until the mean of what it has seen is that
         made.add(work(expected))
-        made.take()
+        made.pop_batch()
     for one in works:
         made.add(one)
     return made
@@ -45,7 +45,7 @@ def test_after_clients_have_left_a_single_one_soon_waits_no_longer() -> None:
     for _ in range(12):
         waiting.add(work(arrived=0.0))
         waits += waiting.due_in(0.0) != 0.0
-        waiting.take()
+        waiting.pop_batch()
     assert 0 < waits < 10
     assert queue(work(), expected=1).due_in(0.0) == 0.0
 
@@ -53,33 +53,33 @@ def test_after_clients_have_left_a_single_one_soon_waits_no_longer() -> None:
 def test_a_batch_is_what_came_first_and_fits() -> None:
     works = [work(3), work(4), work(2), work(1)]
     waiting = queue(*works)
-    assert waiting.take() == works[:2]  # the third does not fit, and nobody passes it
-    assert waiting.take() == works[2:]
-    assert waiting.take() == []
+    assert waiting.pop_batch() == works[:2]  # the third does not fit, and nobody passes it
+    assert waiting.pop_batch() == works[2:]
+    assert waiting.pop_batch() == []
 
 
 def test_only_requests_with_equal_keys_share_a_batch() -> None:
     works = [work(key=5), work(key=5), work(key=6), work(key=None), work(key=None)]
     waiting = queue(*works)
-    assert [len(waiting.take()) for _ in range(4)] == [2, 1, 1, 1]
+    assert [len(waiting.pop_batch()) for _ in range(4)] == [2, 1, 1, 1]
 
 
 def test_a_large_request_lets_others_in_between_its_parts() -> None:
     large, small = work(20), work(1)
     waiting = queue(large, small)
-    assert waiting.take() == [large]
+    assert waiting.pop_batch() == [large]
     large.at = 8
     waiting.add(large)
-    assert waiting.take() == [small]
+    assert waiting.pop_batch() == [small]
     assert waiting.due_in(0.0) == 0.0  # what has begun does not wait
-    assert waiting.take() == [large]
+    assert waiting.pop_batch() == [large]
 
 
 def test_what_is_too_late_is_not_computed() -> None:
     late, early = work(deadline=1.0), work(deadline=3.0)
     waiting = queue(late, early)
     assert waiting.expired(2.0) == [late]
-    assert waiting.take() == [early]
+    assert waiting.pop_batch() == [early]
     assert waiting.due_in(2.0) is None
 
 

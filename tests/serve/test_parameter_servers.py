@@ -47,7 +47,7 @@ class Followed:
         self.job.start()
         self.client = self.job.client(self.plan, 0)
         self.now = self.client.join(first_values(self.plan, self.params))
-        self.client.training.begin(1, 10)
+        self.client.training.start_training(1, 10)
 
     def push(self, value: float) -> None:
         """One update."""

@@ -24,7 +24,7 @@ MADE_AT = 1_700_000_000.0
 def commit(directory: Path, step: int, factor: Any) -> Path:
     """A checkpoint of `scaled`."""
     home = CheckpointDirectory(directory, lambda _: None)
-    partial = home.begin(step)
+    partial = home.create_partial(step)
     value = np.asarray(factor, np.float32)
     piece = Piece("params/factor", value.shape, "float32", 0, value.shape[0] if value.ndim else 1)
     part = write_part(partial, "ps-0.safetensors", ps=0, version=step, pieces=[(piece, value)])
@@ -48,15 +48,15 @@ def test_a_new_checkpoint_is_served_and_a_damaged_or_foreign_one_is_passed_over(
         found.append(number)
 
     assert (model.name, model.current.number, model.current.made_at) == ("scaled", 10, MADE_AT)
-    checkpoints.look(on_version)
+    checkpoints.poll(on_version)
     assert found == []
     commit(tmp_path, 20, 3.0)
     flip(commit(tmp_path, 30, 4.0) / "ps-0.safetensors", -1)
-    checkpoints.look(on_version)  # both were committed since: the newest that is sound
+    checkpoints.poll(on_version)  # both were committed since: the newest that is sound
     assert found == [20]
     commit(tmp_path, 40, [1.0, 2.0])
-    checkpoints.look(on_version)
-    checkpoints.look(on_version)  # what was passed over is not looked at again
+    checkpoints.poll(on_version)
+    checkpoints.poll(on_version)  # what was passed over is not looked at again
     assert found == [20]
     assert model.current.weights["params/factor"] == 3.0
     assert [line.partition(":")[0] for line in said] == [

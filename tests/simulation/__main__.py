@@ -16,7 +16,7 @@ from tests.simulation.world import World
 
 
 def _trace(everything: bool) -> Tracer:
-    def begin(world: World) -> Callable[[str], None]:
+    def start(world: World) -> Callable[[str], None]:
         def show(record: Record) -> None:
             if everything or not isinstance(record, Heard | Looked | Answered):
                 print(f"{record.at:9.3f}  {record}")
@@ -28,7 +28,7 @@ def _trace(everything: bool) -> Tracer:
         world.show = show
         return say
 
-    return begin
+    return start
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -24,8 +24,9 @@ from trainband.errors import (
     TrainbandError,
 )
 from trainband.wire.arena import Arena
+from trainband.wire.frame import Frame
 from trainband.wire.handling import answer, closed_here, ended, serve, stopping, vanished
-from trainband.wire.transport import ANYBODY, Caller, Frame, Handler, Timeouts
+from trainband.wire.transport import ANYBODY, Caller, Handler, Timeouts
 
 LATENCY_S = (0.001, 0.02)
 SPIKE_S = (0.1, 1.5)
@@ -90,11 +91,11 @@ class End:
     transport = "simulated"
     most_bytes = 0
 
-    def __init__(self, network: Network, owner: Process, *, keeps: bool) -> None:
+    def __init__(self, network: Network, owner: Process, *, outlives_sender: bool) -> None:
         self.network = network
         self.owner = owner
         self.other: End = self
-        self.keeps = keeps
+        self.outlives_sender = outlives_sender
         self.closed = False
         """Whether this end has closed it."""
         self.over = ""
@@ -119,12 +120,12 @@ class End:
     @property
     def alive(self) -> bool:
         other = self.other
-        gone = self.keeps and (other.closed or other.refuses or not other.owner.alive)
+        gone = self.outlives_sender and (other.closed or other.refuses or not other.owner.alive)
         return not (self.closed or self.over or gone)
 
     @property
     def silent_s(self) -> float:
-        if self.keeps or self._waits_since is None:
+        if self.outlives_sender or self._waits_since is None:
             return 0.0
         since = self.network.silent_since(self.other.owner, self.owner, self)
         return 0.0 if since is None else self.network.scheduler.now - max(since, self._waits_since)
@@ -157,11 +158,11 @@ class End:
 
     def is_drained(self) -> bool:
         """Whether it refuses more, and has given everything that was sent before."""
-        return self.refuses and (not self.keeps or (not self._frames and self.delivered == self.other.sent))
+        return self.refuses and (not self.outlives_sender or (not self._frames and self.delivered == self.other.sent))
 
     def refuse_more(self) -> None:
         self.refuses = True
-        if not self.keeps:
+        if not self.outlives_sender:
             self.closed = True
             self.network.carry_end(self, "it takes no more")
         self.wake()
@@ -356,7 +357,7 @@ class Network:
 
     def break_one(self) -> None:
         """Breaks a stream, if there is one."""
-        open_ends = [end for end in self._ends if not (end.closed or end.over or end.keeps)]
+        open_ends = [end for end in self._ends if not (end.closed or end.over or end.outlives_sender)]
         if open_ends:
             self.break_stream(self._dice.choice(open_ends))
 
@@ -456,8 +457,11 @@ class Network:
         def accept() -> None:
             assert server is not None
             # Two ps of one machine share memory; workers do not, or the network between them would have no faults.
-            keeps = caller.host == server.process.host and caller.name.startswith("ps")
-            near, far = End(self, caller, keeps=keeps), End(self, server.process, keeps=keeps)
+            outlives_sender = caller.host == server.process.host and caller.name.startswith("ps")
+            near, far = (
+                End(self, caller, outlives_sender=outlives_sender),
+                End(self, server.process, outlives_sender=outlives_sender),
+            )
             near.other, far.other = far, near
             for end in (near, far):
                 end.owner.on_death.append(end.close)
@@ -487,8 +491,8 @@ class Network:
             return
         now = self.scheduler.now
         source, target = end.owner.name, end.other.owner.name
-        is_cut = not end.keeps and self.is_cut(source, target)
-        breaks = 0.5 if is_cut else 0.0 if end.keeps else self.weather.broken_stream
+        is_cut = not end.outlives_sender and self.is_cut(source, target)
+        breaks = 0.5 if is_cut else 0.0 if end.outlives_sender else self.weather.broken_stream
         if self._dice.random() < breaks:
             end.lost_from = number
             self.break_stream(end)
@@ -517,7 +521,7 @@ class Network:
 
     def carry_end(self, end: End, reason: str) -> None:
         """Tells the other end that this one has closed."""
-        cut = not end.keeps and self.is_cut(end.owner.name, end.other.owner.name)
+        cut = not end.outlives_sender and self.is_cut(end.owner.name, end.other.owner.name)
         delay_s = self._dice.uniform(*BREAK_SEEN_S) if cut else self._latency()
         at = max(end.free_at, self.scheduler.now + delay_s)
         why = str(ended(end.owner.name, reason)) if end.owner.alive else str(vanished(end.owner.name))

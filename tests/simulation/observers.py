@@ -71,9 +71,9 @@ class Observed:
         self.client: JobClient | None = None
         self.installing: ReplicaNotes | None = None
 
-    def note(self, record: h.Record) -> None:
+    def record(self, record: h.Record) -> None:
         """Appends to the history."""
-        self.world.note(record)
+        self.world.record(record)
 
     @property
     def now(self) -> float:
@@ -118,7 +118,7 @@ class ReplicaNotes:
         if self.promoted_in == failover.term.number:
             return
         self.promoted_in = failover.term.number
-        self.process.note(
+        self.process.record(
             h.Promoted(
                 self.process.now,
                 replica.number,
@@ -143,7 +143,7 @@ _SEATS = "_notes"
 """The attribute by which what belongs to a replica finds its notes."""
 
 
-def _notes(one: Any) -> ReplicaNotes | None:
+def _notes_of(one: Any) -> ReplicaNotes | None:
     return getattr(one, _SEATS, None)
 
 
@@ -225,7 +225,7 @@ def _replica_begins(original: Any, self: ShardReplica, shard: int, *args: Any, *
 @around(ShardReplica, "install")
 def _install(original: Any, self: ShardReplica, *args: Any) -> Any:
     process = _process()
-    process.installing = _notes(self)
+    process.installing = _notes_of(self)
     try:
         return original(self, *args)
     finally:
@@ -241,27 +241,27 @@ def _updater_begins(original: Any, self: Updater, *args: Any, **kwargs: Any) -> 
 @around(ShardReplica, "initialise")
 def _initialise(original: Any, self: ShardReplica, blocks: Any) -> Any:
     result = original(self, blocks)
-    notes, process = _notes(self), _process()
+    notes, process = _notes_of(self), _process()
     assert notes is not None
-    process.note(h.Restored(process.now, self.number, 0, notes.name, ()))
+    process.record(h.Restored(process.now, self.number, 0, notes.name, ()))
     for worker in sorted(self.require_updater().counted()):
-        process.note(h.In(process.now, self.number, worker, "", notes.name))
+        process.record(h.In(process.now, self.number, worker, "", notes.name))
     return result
 
 
 @around(Updater, "start")
 def _start(original: Any, self: Updater, *args: Any) -> Any:
-    notes, process = _notes(self), _process()
+    notes, process = _notes_of(self), _process()
     assert notes is not None
     if self.shard.initialised:
-        process.note(h.Restored(process.now, notes.shard, self.shard.version, notes.name, notes.value()))
+        process.record(h.Restored(process.now, notes.shard, self.shard.version, notes.name, notes.value()))
     process.why = "left"
     return original(self, *args)
 
 
 @around(ShardReplica, "member_left")
 def _member_left(original: Any, self: ShardReplica, number: int, *, gone: bool) -> Any:
-    notes, process = _notes(self), _process()
+    notes, process = _notes_of(self), _process()
     assert notes is not None
     members = notes.replica._members  # noqa: SLF001
     presence = next((one.presence for one in members if one.number == number), None)
@@ -271,19 +271,19 @@ def _member_left(original: Any, self: ShardReplica, number: int, *, gone: bool) 
 
 @around(ShardReplica, "follow")
 def _follow(original: Any, self: ShardReplica, records: Any, old: int, body: Any) -> Any:
-    notes, process = _notes(self), _process()
+    notes, process = _notes_of(self), _process()
     assert notes is not None
     process.why = "as recorded"
     result = original(self, records, old, body)
     if notes.role_before is Role.LEARNER and self.failover.role is Role.STANDBY:
         primary = process.world.replicator_of(self).other.primary[0]
         by = process.world.name_of(self.failover.term.primary, primary)
-        process.note(h.Secured(process.now, self.number, notes.name, by, self.failover.position))
+        process.record(h.Secured(process.now, self.number, notes.name, by, self.failover.position))
     return result
 
 
-@around(Failover, "take")
-def _take(original: Any, self: Failover, *args: Any, **kwargs: Any) -> Any:
+@around(Failover, "receive")
+def _receive_records(original: Any, self: Failover, *args: Any, **kwargs: Any) -> Any:
     notes = _process().world.failovers.get(id(self))
     if notes is not None:
         notes.role_before = self.role
@@ -301,7 +301,7 @@ def _lead_alone(original: Any, self: Failover) -> Any:
 
 @around(ShardReplica, "take_over")
 def _take_over(original: Any, self: ShardReplica) -> Any:
-    notes = _notes(self)
+    notes = _notes_of(self)
     assert notes is not None
     notes.promoted()
     return original(self)
@@ -316,36 +316,36 @@ def _fail_back(original: Any, self: Failover) -> Any:
 
 @around(snapshots, "take_snapshot")
 def _install_record(original: Any, replica: ShardReplica, incarnation: str) -> Any:
-    notes, process = _notes(replica), _process()
+    notes, process = _notes_of(replica), _process()
     assert notes is not None
     result = original(replica, incarnation)
     install = result[0]
     process.world.installs[replica.number, install.lineage, install.position] = dict(notes.asked)
-    process.note(h.Teaching(process.now, replica.number, notes.name, install.lineage, install.position))
+    process.record(h.Teaching(process.now, replica.number, notes.name, install.lineage, install.position))
     return result
 
 
 @around(snapshots, "install_snapshot")
 def _install_of_snapshot(original: Any, replica: ShardReplica, install: Any, body: Any) -> Any:
-    notes, process = _notes(replica), _process()
+    notes, process = _notes_of(replica), _process()
     assert notes is not None
     result = original(replica, install, body)
     primary = process.world.replicator_of(replica).other.primary[0]
     by = process.world.name_of(install.term.primary, primary)
     notes.asked = dict(process.world.installs[replica.number, install.lineage, install.position])
-    process.note(h.Taught(process.now, replica.number, notes.name, by, install.lineage, install.position))
+    process.record(h.Taught(process.now, replica.number, notes.name, by, install.lineage, install.position))
     return result
 
 
 @around(RoleChanges, "took_over")
 def _took_over(original: Any, self: RoleChanges, why: str) -> Any:
     failover, replica = self._failover, self._replica
-    notes, process, position, follower = _notes(replica), _process(), failover.position, failover.log.follower
+    notes, process, position, follower = _notes_of(replica), _process(), failover.position, failover.log.follower
     assert notes is not None
     original(self, why)
     if follower is not None and follower.is_standby:  # the one that has handed it over may hold it again
         other = process.world.name_of(failover.term.standby, follower.incarnation)
-        process.note(h.Secured(process.now, replica.number, other, notes.name, position))
+        process.record(h.Secured(process.now, replica.number, other, notes.name, position))
 
 
 def _watched(original: Any, self: Recruiter | PrimaryWatch) -> Any:
@@ -355,18 +355,18 @@ def _watched(original: Any, self: Recruiter | PrimaryWatch) -> Any:
         raise
     except Exception as exc:
         process = _process()
-        process.note(h.Broken(process.now, process.name, f"its replicator: {type(exc).__name__}: {exc}"))
+        process.record(h.Broken(process.now, process.name, f"its replicator: {type(exc).__name__}: {exc}"))
         raise
 
 
-around(Recruiter, "look")(_watched)
-around(PrimaryWatch, "look")(_watched)
+around(Recruiter, "poll")(_watched)
+around(PrimaryWatch, "poll")(_watched)
 
 
 @around(RoleChanges, "cannot_follow")
 def _cannot_follow(original: Any, self: RoleChanges, exc: Exception) -> Any:
     process = _process()
-    process.note(h.Broken(process.now, process.name, f"it cannot follow: {exc}"))
+    process.record(h.Broken(process.now, process.name, f"it cannot follow: {exc}"))
     return original(self, exc)
 
 
@@ -375,22 +375,22 @@ def _cannot_follow(original: Any, self: RoleChanges, exc: Exception) -> Any:
 
 @around(Updater, "advance")
 def _advance(original: Any, self: Updater, event: Any) -> Any:
-    notes, process = _notes(self), _process()
+    notes, process = _notes_of(self), _process()
     if notes is not None:
         now, shard, replica = process.now, notes.shard, notes.name
         match event:
             case JoinEvent(worker=worker):
-                process.note(h.In(now, shard, worker, "", replica))
+                process.record(h.In(now, shard, worker, "", replica))
             case LeaveEvent(worker=worker):
-                process.note(h.Out(now, shard, worker, process.why, replica))
+                process.record(h.Out(now, shard, worker, process.why, replica))
             case BeginEvent(last_version=last_version):
-                process.note(h.Begun(now, shard, last_version, replica))
+                process.record(h.Begun(now, shard, last_version, replica))
     return original(self, event)
 
 
 @around(Updater, "_follow")
 def _follow_rule(original: Any, self: Updater, instructions: Sequence[Any]) -> Any:
-    notes, process = _notes(self), _process()
+    notes, process = _notes_of(self), _process()
     if notes is None:
         return original(self, instructions)
     for one in instructions:
@@ -399,43 +399,43 @@ def _follow_rule(original: Any, self: Updater, instructions: Sequence[Any]) -> A
                 held = self._held.get((worker, sequence))
                 if held is not None:
                     (push,) = process.world.values.update_of(held.gradient)
-                    process.note(h.Dropped(process.now, notes.shard, push, reason, notes.name))
+                    process.record(h.Dropped(process.now, notes.shard, push, reason, notes.name))
         # One by one: an answer comes after the update that it follows.
         original(self, [one])
         if isinstance(one, Reply):
-            process.note(h.Released(process.now, notes.shard, one.worker, one.sequence, notes.name))
+            process.record(h.Released(process.now, notes.shard, one.worker, one.sequence, notes.name))
     waits = self.rule.waiting_for()
     if waits != notes.waits:
         notes.waits = waits
-        process.note(h.Waits(process.now, notes.shard, waits, notes.name))
+        process.record(h.Waits(process.now, notes.shard, waits, notes.name))
     return None
 
 
 @around(Updater, "_apply")
 def _apply(original: Any, self: Updater, keys: Any, scale: float) -> Any:
     result = original(self, keys, scale)
-    notes, process = _notes(self), _process()
+    notes, process = _notes_of(self), _process()
     if notes is not None:
         blocks = self.shard._current.blocks  # type: ignore[union-attr]  # noqa: SLF001
         update = process.world.values.value(blocks)[-1]
-        process.note(h.Applied(process.now, notes.shard, notes.name, self.shard.version, update))
+        process.record(h.Applied(process.now, notes.shard, notes.name, self.shard.version, update))
     return result
 
 
 @around(ShardReplica, "push")
 def _push(original: Any, self: ShardReplica, event: Any, gradient: Any) -> Any:
-    notes, process = _notes(self), _process()
+    notes, process = _notes_of(self), _process()
     assert notes is not None
     if self.is_primary and self.updater is not None:
         (push,) = process.world.values.update_of(gradient)
-        process.note(h.Arrived(process.now, notes.shard, push, event.version, notes.name))
+        process.record(h.Arrived(process.now, notes.shard, push, event.version, notes.name))
     return original(self, event, gradient)
 
 
 @around(SharedSources, "lease")
 def _lease_of(original: Any, self: SharedSources, worker: int, request: Any) -> Any:
     answer = original(self, worker, request)
-    notes = _notes(self)
+    notes = _notes_of(self)
     if notes is not None:
         notes.asked[worker, request.iterator, request.number] = answer
     return answer
@@ -443,13 +443,13 @@ def _lease_of(original: Any, self: SharedSources, worker: int, request: Any) -> 
 
 @around(ShardReplica, "record")
 def _record(original: Any, self: ShardReplica, record: r.LogRecord, blocks: Any = ()) -> Any:
-    notes, process = _notes(self), _process()
+    notes, process = _notes_of(self), _process()
     assert notes is not None
     if isinstance(record, r.Leased):
         return _lease(original, notes, record)
     result = original(self, record, blocks)
     if isinstance(record, r.Steered):
-        process.note(h.Steered(process.now, notes.shard, record.value, self.version, notes.name))
+        process.record(h.Steered(process.now, notes.shard, record.value, self.version, notes.name))
     return result
 
 
@@ -460,34 +460,34 @@ def _lease(original: Any, notes: ReplicaNotes, leased: r.Leased) -> Any:
     incarnation = notes.replica._members.get(number).incarnation  # noqa: SLF001
     now, position = process.now, notes.replica.failover.position
     for piece in request.finished if before is None else ():
-        process.note(h.Reported(now, number, incarnation, piece, position, notes.name))
+        process.record(h.Reported(now, number, incarnation, piece, position, notes.name))
     if not request.want and before is None:
-        process.note(h.GivenBack(now, number, incarnation, position, notes.name))
+        process.record(h.GivenBack(now, number, incarnation, position, notes.name))
     if answer.kind == "piece" and answer != before:
         piece = answer.epoch, answer.piece
-        process.note(h.Leased(now, number, incarnation, piece, answer.start, answer.stop, position, notes.name))
+        process.record(h.Leased(now, number, incarnation, piece, answer.start, answer.stop, position, notes.name))
     return answer
 
 
 # --- a ps: its members
 
 
-def _note_heard(number: int) -> None:
+def _record_contact(number: int) -> None:
     process = _process()
     for notes in process.replicas.values():
-        process.note(h.Heard(process.now, notes.shard, number, notes.name))
+        process.record(h.Heard(process.now, notes.shard, number, notes.name))
 
 
-@around(Members, "heard")
-def _heard(original: Any, self: Members, member: Any, now: float) -> Any:
-    _note_heard(member.number)
+@around(Members, "record_contact")
+def _contact(original: Any, self: Members, member: Any, now: float) -> Any:
+    _record_contact(member.number)
     return original(self, member, now)
 
 
 @around(Members, "join")
 def _join(original: Any, self: Members, *args: Any) -> Any:
     result = original(self, *args)
-    _note_heard(result[0].number)
+    _record_contact(result[0].number)
     return result
 
 
@@ -497,7 +497,7 @@ def _sample(original: Any, self: StatusReporter) -> Any:
     for notes in process.replicas.values():
         updater = notes.replica.updater
         if updater is not None and notes.replica.is_primary and (waits := updater.rule.waiting_for()):
-            process.note(h.Looked(process.now, notes.shard, waits, notes.name))
+            process.record(h.Looked(process.now, notes.shard, waits, notes.name))
     return original(self)
 
 
@@ -505,14 +505,14 @@ def _sample(original: Any, self: StatusReporter) -> Any:
 def _settle(original: Any, self: ShardReplicas, replica: ShardReplica, position: int, given_up: Any) -> Any:
     result = original(self, replica, position, given_up)
     if replica.number in self.replicators:
-        notes, process, failover = _notes(replica), _process(), replica.failover
+        notes, process, failover = _notes_of(replica), _process(), replica.failover
         assert notes is not None
         follower, holders = failover.log.follower, {notes.name}
         # A standby stays one while it is to be told that another worker decides from now on.
         may_succeed = failover.secure or (failover._arbiter_changes and not failover.log.lacks_standby)  # noqa: SLF001
-        if follower is not None and may_succeed and follower.taken >= position:
+        if follower is not None and may_succeed and follower.confirmed >= position:
             holders.add(process.world.name_of(failover.other, follower.incarnation))
-        process.note(
+        process.record(
             h.Answered(process.now, replica.number, notes.name, failover.lineage, position, frozenset(holders))
         )
     return result
@@ -533,14 +533,14 @@ def _receive(original: Any, self: Exchanger, link: Any, what: str) -> Any:
     if what == "the answer to a push":
         process = _process()
         key = h.PushKey(link.worker, self._membership.incarnation, self._membership.sequence)
-        process.note(h.Acknowledged(process.now, link.index, key, answer.outcome == m.APPLIED, answer.version))
+        process.record(h.Acknowledged(process.now, link.index, key, answer.outcome == m.APPLIED, answer.version))
     return answer, blocks
 
 
 @around(ShardDefiner, "define")
 def _define(original: Any, self: ShardDefiner, link: Any, job: str, *, alone: bool = False) -> Any:
     if not alone:
-        _process().world.begin_anew()
+        _process().world.restart_all()
     return original(self, link, job, alone=alone)
 
 
@@ -551,16 +551,16 @@ def _advance_data(original: Any, self: Visits, marks: Any) -> Any:
     result = original(self, marks)
     for hold, unit in before:
         if hold.unit > unit:
-            process.note(h.Trained(process.now, -1, process.name, hold.piece, unit, hold.unit))
+            process.record(h.Trained(process.now, -1, process.name, hold.piece, unit, hold.unit))
     return result
 
 
-@around(WorkerCheckpoints, "leave")
-def _leave_worker_state(original: Any, self: WorkerCheckpoints, data: bytes, behind: int = 0) -> Any:
+@around(WorkerCheckpoints, "send_worker_state")
+def _send_worker_state(original: Any, self: WorkerCheckpoints, data: bytes, behind: int = 0) -> Any:
     result = original(self, data, behind)
     process, membership = _process(), self._membership
     sequence = membership.sequence - behind
-    process.note(h.Kept(process.now, membership.task, membership.incarnation, sequence, data))
+    process.record(h.Kept(process.now, membership.task, membership.incarnation, sequence, data))
     return result
 
 
@@ -569,7 +569,7 @@ def _find_worker_state(original: Any, self: WorkerCheckpoints) -> Any:
     found = original(self)
     data = b"" if found is None else found.to_bytes()
     process = _process()
-    process.note(h.Found(process.now, self._membership.task, self._membership.incarnation, data))
+    process.record(h.Found(process.now, self._membership.task, self._membership.incarnation, data))
     return found
 
 
@@ -578,7 +578,7 @@ def _commit(original: Any, self: CheckpointDirectory, partial: Any, manifest: Ma
     result = original(self, partial, manifest)
     process = _process()
     versions = tuple(part.version for part in manifest.parts)
-    process.note(h.Committed(process.now, process.name, manifest.global_step, versions, manifest.complete))
+    process.record(h.Committed(process.now, process.name, manifest.global_step, versions, manifest.complete))
     return result
 
 

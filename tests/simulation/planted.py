@@ -118,17 +118,17 @@ def any_incarnation(original: Any) -> Any:
     return leave
 
 
-def keeps_replays(original: Any) -> Any:
+def holds_replays(original: Any) -> Any:
     """A gradient that is sent again is kept beside the first, even if that was applied."""
 
-    def taken(self: Updater, event: Any, gradient: Any) -> Any:
+    def instructions_for(self: Updater, event: Any, gradient: Any) -> Any:
         instructions = original(self, event, gradient)
         from trainband.ps.shard.updater import _Held
 
         self._held.setdefault((event.worker, event.sequence), _Held(gradient, event.examples, event.version))
         return instructions
 
-    return taken
+    return instructions_for
 
 
 def plans_anew(original: Any) -> Any:
@@ -149,12 +149,12 @@ def hasty(original: Any) -> Any:
 def unfenced(original: Any) -> Any:
     """A replica takes records of any term, whatever it is."""
 
-    def take(self: Failover, lineage: str, epoch: int, first: int, records: Any, sender: str = "") -> Any:
+    def receive(self: Failover, lineage: str, epoch: int, first: int, records: Any, sender: str = "") -> Any:
         if self.role is Role.PRIMARY:
             self.role = Role.STANDBY
         return original(self, lineage, max(epoch, self.term.number), first, records, sender)
 
-    return take
+    return receive
 
 
 def bereaved(self: RecordLog) -> None:
@@ -195,17 +195,17 @@ def of_other_versions(original: Any) -> Any:
     return lambda self, order: original(self, structs.replace(order, at=0))
 
 
-def keeps_duties(original: Any) -> Any:
+def never_hands_over(original: Any) -> Any:
     """Nobody takes over the duties of a chief that is gone."""
 
-    def look(self: Duties, replica: Any) -> Any:
+    def poll(self: Duties, replica: Any) -> Any:
         cluster = self._job.cluster
         if replica.is_chief and cluster is not None and not cluster.is_chief:
             self._job.had_duties = False
             return False
         return original(self, replica)
 
-    return look
+    return poll
 
 
 def nothing(self: Any, *args: Any) -> None:
@@ -341,7 +341,7 @@ PLANTED: Mapping[str, Planted] = {
         patched((MembershipCalls, "leave", any_incarnation)), "async", rules.HONEST, scenario=_is_replaced
     ),
     "keep-replays": Planted(
-        patched((Updater, "_taken", keeps_replays)), "bounded", updates.KEPT, scenario=_loses_streams
+        patched((Updater, "_instructions_for", holds_replays)), "bounded", updates.KEPT, scenario=_loses_streams
     ),
     # A ps that comes back must not wait for who was planned at the beginning.
     "plan-anew": Planted(
@@ -356,7 +356,7 @@ PLANTED: Mapping[str, Planted] = {
     ),
     # Of the two replicas of a shard.
     "hasty": Planted(patched((Failover, "settled", hasty)), STANDBYS, updates.LOST, 13),
-    "unfenced": Planted(patched((Failover, "take", unfenced)), STANDBYS_ANY, failover.TWO, 25),
+    "unfenced": Planted(patched((Failover, "receive", unfenced)), STANDBYS_ANY, failover.TWO, 25),
     "bereaved": Planted(patched((RecordLog, "lost", instead(bereaved))), STANDBYS, failover.TWO, 18),
     "takes-in-doubt": Planted(
         patched((Failover, "holds", instead(property(lambda self: self.role is Role.PRIMARY)))),  # type: ignore[arg-type]
@@ -378,7 +378,9 @@ PLANTED: Mapping[str, Planted] = {
     "saves-at-once": Planted(
         patched((ShardSaver, "save", of_other_versions)), "sync", checkpoints.APART, scenario=_orders_come_late
     ),
-    "keeps-duties": Planted(patched((Duties, "look", keeps_duties)), "async", checkpoints.LAST, scenario=_loses_chief),
+    "keeps-duties": Planted(
+        patched((Duties, "poll", never_hands_over)), "async", checkpoints.LAST, scenario=_loses_chief
+    ),
 }
 """Every planted bug by its name."""
 

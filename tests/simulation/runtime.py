@@ -212,10 +212,10 @@ class SimulatedRuntime:
 
     def on_request_to_end(self, note: Callable[[str], None], *, ctrl_c: bool = True) -> AbstractContextManager[None]:
         del ctrl_c
-        return self._noted(lambda: note(PREEMPTED))
+        return self._recorded(lambda: note(PREEMPTED))
 
     @contextmanager
-    def _noted(self, note: Callable[[], None]) -> Iterator[None]:
+    def _recorded(self, note: Callable[[], None]) -> Iterator[None]:
         process = self._process
         if process.on_sigterm is not None or process.is_asked:
             yield

@@ -47,19 +47,19 @@ class Followed(Lasting):
             runtime=runtime,
         )
 
-        def note(version: Any) -> None:
+        def record(version: Any) -> None:
             values = tuple(self.values.value([version.tensors[f"params/v{i}"]]) for i in range(self.scenario.shards))
             self.reads.append(Read(self.scheduler.now, version.versions, values, version.is_cut))
 
         def follow() -> None:
             while True:
                 try:
-                    note(follower.first())
+                    record(follower.first())
                     break
                 except PeerError:
                     runtime.sleep(0.5)
             while (version := follower.next(lambda: follower.status.state is FollowState.ENDED)) is not None:
-                note(version)
+                record(version)
                 self.states.append(follower.status)
             self.states.append(follower.status)
 

@@ -71,12 +71,12 @@ def test_an_arbiter_is_chosen_on_a_third_machine(seed: int) -> None:
     world = World(one)
     arbiters: set[str] = set()
 
-    def look() -> None:
+    def check() -> None:
         names = world._incarnations()  # noqa: SLF001
         terms = [notes.replica.failover.term for notes in world._replicas() if notes.shard == 0]  # noqa: SLF001
         arbiters.update(names[term.arbiter] for term in terms if term.arbiter in names)
 
-    world.scheduler.at(10.0, look)
+    world.scheduler.at(10.0, check)
     world.run()
     assert len(arbiters) == 1
     assert {hosts[name] for name in arbiters}.isdisjoint({hosts["ps:0"], hosts["ps:1"]})

@@ -156,7 +156,7 @@ class World:
 
     # --- what its observers say and ask
 
-    def note(self, record: Record) -> None:
+    def record(self, record: Record) -> None:
         """Appends to the history."""
         self.history.append(record)
         if self.show is not None:
@@ -177,7 +177,7 @@ class World:
 
     def _process(self, name: str) -> Process:
         life = len(self._processes) + 1
-        self._tell(f"{name} begins its life {life}")
+        self._report(f"{name} begins its life {life}")
         dice = random.Random(f"{self.scenario.seed}:{life}")
         process = Process(name, life, self._hosts[name], self.scheduler, dice, self._clocks[name])
         process.failed = lambda failed: self._failed(process, failed)
@@ -193,7 +193,7 @@ class World:
         self._broken(process, failed.name, failed.error)
 
     def _broken(self, process: Process, where: str, exc: BaseException) -> None:
-        self.note(Broken(self.scheduler.now, f"{process}", f"{where}: {type(exc).__name__}: {exc}"))
+        self.record(Broken(self.scheduler.now, f"{process}", f"{where}: {type(exc).__name__}: {exc}"))
         if self.say is not None:
             import traceback
 
@@ -232,18 +232,18 @@ class World:
         process.thread(serve, "main").start()
 
     def _ps_ended(self, process: Process, failure: str) -> None:
-        self._tell(f"{process} has ended {failure}")
+        self._report(f"{process} has ended {failure}")
         if not failure:
             self._served_out.add(process.name)
         if failure:  # what it had is lost
-            self.note(Died(self.scheduler.now, f"{process}"))
+            self.record(Died(self.scheduler.now, f"{process}"))
             if process.name in self._ps and self._unfinished:
                 self.scheduler.after(RESTART_S, partial(self._restart, process.name))
         process.die()
 
     def _start_worker(self, name: str) -> None:
         if self._served_out:  # too late: the job is over
-            self._tell(f"{name} comes too late")
+            self._report(f"{name} comes too late")
             self._unfinished.discard(name)
             return
         process, scenario = self._process(name), self.scenario
@@ -297,25 +297,25 @@ class World:
         name = process.name
         process.die()
         if failure is None:
-            self._tell(f"{process} is done")
+            self._report(f"{process} is done")
             self._trained_out = True
             self._done.add(name)
             self._unfinished.discard(name)
             return
         if isinstance(failure, Refused):
-            self.note(Refusal(self.scheduler.now, f"{process}", str(failure), failure.code))
+            self.record(Refusal(self.scheduler.now, f"{process}", str(failure), failure.code))
         else:
-            self._tell(f"{process} ends: {type(failure).__name__}: {failure}")
+            self._report(f"{process} ends: {type(failure).__name__}: {failure}")
             if "to initialise the variables" in str(failure):  # whoever starts that job looks for its chief
                 if self._names[0] in self._done:
-                    self._tell(f"{name} is not needed any more: the chief is done")
+                    self._report(f"{name} is not needed any more: the chief is done")
                     self._unfinished.discard(name)
                     return
-                self.begin_anew()
+                self.restart_all()
         if not self._alive(name):
             self.scheduler.after(RESTART_S, partial(self._restart, name))
 
-    def begin_anew(self) -> None:
+    def restart_all(self) -> None:
         """Who starts a job from a checkpoint starts all its workers: Sync waits for those that are planned."""
         while self._gone:
             name = self._gone.pop()
@@ -373,7 +373,7 @@ class World:
     def failed_back(self) -> None:
         """A shard is failing back."""
         trouble, now = self.scenario.trouble, self.scheduler.now
-        self._tell("a shard is handed over")
+        self._report("a shard is handed over")
         is_well = now >= self._quiet_from and all(process.alive for process in self._ps.values())
         if now < trouble.over_s and (is_well or not trouble.single):
             while self._at_failback:
@@ -437,11 +437,11 @@ class World:
             case Cut():
                 self._cut(fault)
             case Break():
-                self._tell(f"{fault}")
+                self._report(f"{fault}")
                 self.network.break_one()
 
     def _cut(self, fault: Cut) -> None:
-        self._tell(f"{fault}")
+        self._report(f"{fault}")
         until_s = self.scheduler.now + fault.length_s
         source = self._task(fault.source)
         everybody = [task for task in (*self._ps, *self._names) if task != source]
@@ -455,7 +455,7 @@ class World:
             if not self._ps[task].alive or (self._is_ending() and not self._is_secure()):
                 return  # who has done its part does not come back for a ps that has lost it
             self._ps[task].die()
-            self.note(Died(self.scheduler.now, f"{self._ps[task]}"))
+            self.record(Died(self.scheduler.now, f"{self._ps[task]}"))
         else:
             alive = self._alive(task)
             if not alive:
@@ -465,7 +465,7 @@ class World:
             if fault.back_after_s is None and (is_last or not self._is_known(task)):
                 # Sync waits for the first word of a planned worker; where that never comes is no question of lives.
                 fault = fault._replace(back_after_s=RESTART_S)
-        self._tell(f"{fault}")
+        self._report(f"{fault}")
         if fault.back_after_s is not None:
             self.scheduler.after(fault.back_after_s, partial(self._restart, task))
         elif task not in self._ps and not self._alive(task):
@@ -481,11 +481,11 @@ class World:
             process = alive[-1]
         else:
             return
-        self._tell(f"{fault}")
+        self._report(f"{fault}")
 
         def killed() -> None:
             if task in self._ps:
-                self.note(Died(self.scheduler.now, f"{process}"))
+                self.record(Died(self.scheduler.now, f"{process}"))
             self.scheduler.after(RESTART_S, partial(self._restart, task))
 
         process.sigterm(killed)
@@ -497,7 +497,7 @@ class World:
             process = alive[-1]
         else:
             return
-        self._tell(f"{fault}")
+        self._report(f"{fault}")
         process.pause()
         self.scheduler.after(fault.length_s, process.go_on)
         if fault.successor:
@@ -519,7 +519,7 @@ class World:
         return self._trained_out or any(notes.replica.complete for notes in self._replicas())
 
     def _heal(self) -> None:
-        self._tell("the troubles are over")
+        self._report("the troubles are over")
         self.network.heal()
 
     # --- the end
@@ -561,8 +561,8 @@ class World:
             notes.numbers(),
         )
 
-    def _tell(self, text: str) -> None:
-        self.note(Told(self.scheduler.now, text))
+    def _report(self, text: str) -> None:
+        self.record(Told(self.scheduler.now, text))
 
 
 def _no_loss(params: Any, batch: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax
 import pytest
-from tests.private import found, takes
+from tests.private import accepts, found
 
 from trainband.spmd import jax_internals as inside
 
@@ -14,4 +14,4 @@ from trainband.spmd import jax_internals as inside
 def test_jax_has_it(name: str) -> None:
     there = found(name, f"JAX {jax.__version__}")
     for keyword in inside.NAMES[name]:
-        assert takes(there, keyword), f"JAX {jax.__version__}: {name} takes no {keyword} any more"
+        assert accepts(there, keyword), f"JAX {jax.__version__}: {name} takes no {keyword} any more"

@@ -47,7 +47,7 @@ class Group:
 
 def engine() -> Any:
     found = OneDevice("cpu", say=lambda _: None).start(model())
-    found.steps.begin(None)
+    found.steps.start_training(None)
     return found
 
 
@@ -64,16 +64,16 @@ def test_what_is_saved_is_of_its_step_though_training_goes_on(tmp_path: Path, mo
     data = list(batches(5))
     assert one.steps.step(data[0]).worker_state is None
     assert saving.waits
-    one.checkpoints.leave_worker_state(1, "too early")
+    one.checkpoints.store_worker_state(1, "too early")
     assert saving.worker_state is None
     assert one.steps.step(data[1]).worker_state == 0
     kept = jax.tree.map(np.copy, one.values.params())
-    one.checkpoints.leave_worker_state(1, "there")
+    one.checkpoints.store_worker_state(1, "there")
     assert not saving.waits
     assert saving.poll() is None
     for batch in data[2:]:
         assert one.steps.step(batch).worker_state is None
-    one.checkpoints.leave_worker_state(1, "too late")
+    one.checkpoints.store_worker_state(1, "too late")
     gate.set()
     parts = joined(saving)
     assert parts is not None
@@ -89,7 +89,7 @@ def test_it_is_not_done_without_worker_state(tmp_path: Path) -> None:
     one = engine()
     saving = one.checkpoints.save(tmp_path, 0)
     assert joined(saving) is None
-    one.checkpoints.leave_worker_state(1, "")
+    one.checkpoints.store_worker_state(1, "")
     assert saving.poll() is not None
 
 
@@ -120,7 +120,7 @@ def test_what_the_others_left_for_older_checkpoints_is_deleted(tmp_path: Path) -
         saving = ChiefSaving(tmp_path, 2, group, lambda _: None)  # type: ignore[arg-type]
         (tmp_path / attempt).mkdir()
         saving._directory = tmp_path / attempt  # noqa: SLF001
-        saving.begin(2, (), (), {})
+        saving.start(2, (), (), {})
         saving.worker_state = WorkerState.pack("worker:0", 1, 2, "a place", ()).to_bytes()
         parts = joined(saving)
         assert parts is not None

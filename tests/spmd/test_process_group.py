@@ -13,7 +13,7 @@ import pytest
 
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError
-from trainband.spmd.activity import Activity
+from trainband.spmd.process_activity import Activity
 from trainband.spmd.process_group import ProcessGroup
 from trainband.version import VERSION
 
@@ -78,7 +78,7 @@ def test_another_engine_counts_its_trainings_anew(second: ProcessGroup) -> None:
         pass
     activity = second._activity  # noqa: SLF001 - as its heartbeats report it
     assert activity.step == (5, 100)
-    second.begin_engine()
+    second.start_engine()
     assert activity.step == (0, 0)
 
 

@@ -59,7 +59,7 @@ def proved(listener: Proof, caller: Proof, purpose: str = "rendezvous") -> Peer 
 
     with here, there, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(ask)
-        caller.give(there, purpose, "worker:0", "worker:0 at 10.0.0.7:2222")
+        caller.present(there, purpose, "worker:0", "worker:0 at 10.0.0.7:2222")
         peer = asked.result(10.0)
         for one, other, word in ((here, there, b"one"), (there, here, b"other")):
             one.sendall(word)
@@ -100,7 +100,7 @@ def test_nobody_is_taken_in_while_the_list_of_the_revoked_cannot_be_read(ca: Pat
     with here, there, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(certified(directory, "worker:0").ask, here, "rendezvous")
         with pytest.raises(ClusterError):
-            certified(directory, "worker:1").give(there, "rendezvous", "worker:0", "worker:0")
+            certified(directory, "worker:1").present(there, "rendezvous", "worker:0", "worker:0")
         there.close()
         assert asked.result(10.0) is None
 

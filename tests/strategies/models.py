@@ -119,7 +119,7 @@ def optimizer() -> Any:
     return optax.sgd(0.05, momentum=0.9)
 
 
-def take_programs_of_accelerators() -> None:
+def use_programs_of_accelerators() -> None:
     """Has this process compute with the programs for accelerators, which are other ones: on CPUs, slowly."""
     for module in (batch_sharding, step_inputs, step_program, values):
         module.is_on_cpu = lambda _: False  # type: ignore[attr-defined]

@@ -310,7 +310,7 @@ def transfers() -> dict[str, str]:
 
 def as_on_accelerators() -> dict[str, Any]:
     """What is computed by the programs for accelerators."""
-    models.take_programs_of_accelerators()
+    models.use_programs_of_accelerators()
     return {
         "same": {model: same_params(model, NAMES) for model in models.MODELS},
         "executions": executions(NAMES),

@@ -47,7 +47,7 @@ def train(replica: Any, part_s: float, seed: int, accumulate: int) -> list[Porti
     replica.steps._step = paced = Paced(replica.steps._step, part_s)  # noqa: SLF001
     size = 16 // accumulate
     with feed_of(batches(100 * accumulate, size, seed), portions=Portions(replica.steps.share, accumulate)) as feed:
-        replica.steps.begin(STEPS)
+        replica.steps.start_training(STEPS)
         for portion in feed:
             if replica.steps.step(portion).done:
                 break
@@ -93,7 +93,7 @@ def test_the_result_is_that_of_one_machine(
 
 def test_a_batch_that_no_rule_has_measured_out_is_refused(make: Callable[..., RuleJob]) -> None:  # noqa: F811
     (replica,) = make(Sync(balance="speed"), workers=1).join(model(optax.sgd(0.1)))
-    replica.steps.begin(1)
+    replica.steps.start_training(1)
     with pytest.raises(ClusterError, match=r"worker:0: Sync\(balance='speed'\) decides how many examples"):
         replica.steps.step(next(batches(1)))
 
@@ -114,7 +114,7 @@ def test_keys_state_and_transform_are_those_of_the_whole_step(make: Callable[...
     (replica,) = make(Sync(balance="speed"), workers=1).join(of)
     before = replica.values.params()
     portions = iter([Portion((one,), 16, 16, 1) for one in batches(1)])
-    replica.steps.begin(2)
+    replica.steps.start_training(2)
     replica.steps.step(next(portions))
     step = jax.tree.map(np.subtract, replica.values.params(), before)
     assert np.sqrt(sum((leaf**2).sum() for leaf in jax.tree.leaves(step))) == pytest.approx(1e-4, rel=1e-3)

@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from trainband.errors import ClusterError
-from trainband.strategies.devices import choose_device, on_device, take_gpu
+from trainband.strategies.devices import choose_device, on_device, reserve_gpu
 from trainband.strategies.mesh_strategy import MeshStrategy
 from trainband.strategies.mirrored import Mirrored, choose_devices
 from trainband.strategies.model_parallel import ModelParallel
@@ -155,9 +155,9 @@ TAKEN: list[tuple[int, dict[str, str], str | None, str, int]] = [
 def test_a_task_takes_one_card_alone(
     index: int, environ: dict[str, str], wanted: str | None, gpu: str, gpus: int, four_gpus: Path
 ) -> None:
-    assert take_gpu(index, environ, wanted=wanted, root=four_gpus) == f"takes GPU {gpu} of {gpus}"
+    assert reserve_gpu(index, environ, wanted=wanted, root=four_gpus) == f"takes GPU {gpu} of {gpus}"
     assert _visible() == [gpu, gpu]
-    assert take_gpu(index, environ, wanted=wanted, root=four_gpus) is None, "it has taken one"
+    assert reserve_gpu(index, environ, wanted=wanted, root=four_gpus) is None, "it has taken one"
 
 
 # the environment, JAX's options, what is wanted
@@ -180,7 +180,7 @@ def test_the_users_word_on_gpus_stands(
     for name, value in options.items():
         jax.config.update(name, value)
     before = _visible()
-    assert take_gpu(0, environ, wanted=wanted, root=four_gpus) is None
+    assert reserve_gpu(0, environ, wanted=wanted, root=four_gpus) is None
     assert _visible() == before
 
 
@@ -189,7 +189,7 @@ def test_a_jax_that_has_started_keeps_its_devices(four_gpus: Path) -> None:
     platforms = jax.config.values["jax_platforms"]
     jax.config.update("jax_platforms", None)
     try:
-        assert take_gpu(0, {}, root=four_gpus) is None
+        assert reserve_gpu(0, {}, root=four_gpus) is None
     finally:
         jax.config.update("jax_platforms", platforms)
     assert _visible() == ["all", "all"]

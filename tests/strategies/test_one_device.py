@@ -29,7 +29,7 @@ def assert_equal(got: Any, wanted: Any) -> None:
 def test_it_is_the_loop_by_hand(optimizer: Any) -> None:
     replica = OneDevice(say=silent).start(model(optimizer))
     assert (replica.peers.task, replica.peers.is_chief, replica.steps.global_step) == ("local", True, 0)
-    assert replica.steps.begin(STEPS)
+    assert replica.steps.start_training(STEPS)
     reports = [replica.steps.step(batch) for batch in batches(STEPS)]
     params, losses = by_hand(optimizer, STEPS)
     assert_equal(replica.values.params(), params)
@@ -41,11 +41,11 @@ def test_it_is_the_loop_by_hand(optimizer: Any) -> None:
 
 def test_beginnings() -> None:
     replica = OneDevice(say=silent).start(model())
-    assert not replica.steps.begin(0)
-    assert replica.steps.begin(None)
+    assert not replica.steps.start_training(0)
+    assert replica.steps.start_training(None)
     for batch in batches(3):
         assert not replica.steps.step(batch).done
-    assert replica.steps.begin(5)
+    assert replica.steps.start_training(5)
     assert [replica.steps.step(batch).done for batch in batches(2)] == [False, True]
     assert replica.steps.global_step == 5
     progress = replica.peers.progress()
@@ -57,7 +57,7 @@ def test_beginnings() -> None:
 
 def test_params_are_the_users_own() -> None:
     replica = OneDevice(say=silent).start(model())
-    replica.steps.begin(None)
+    replica.steps.start_training(None)
     before = replica.values.params()
     kept = jax.tree.map(np.copy, before)
     for batch in batches(2):
@@ -79,7 +79,7 @@ NAN, ONES = np.full(3, np.nan, np.float32), np.ones(3, np.float32)
 
 def test_a_step_that_is_not_finite_changes_nothing() -> None:
     replica = OneDevice(say=silent).start(fragile())
-    replica.steps.begin(3)
+    replica.steps.start_training(3)
     assert replica.steps.step(NAN).refusal == ""  # what it came to is looked at when the next step is under way
     np.testing.assert_array_equal(replica.values.params()["w"], np.zeros(3))
     report = replica.steps.step(ONES)
@@ -97,7 +97,7 @@ def test_a_step_that_is_not_finite_changes_nothing() -> None:
 
 def test_a_refusal_that_is_seen_between_two_steps_is_in_the_next_report() -> None:
     replica = OneDevice(say=silent).start(fragile())
-    replica.steps.begin(5)
+    replica.steps.start_training(5)
     replica.steps.step(ONES)
     replica.steps.step(NAN)
     assert replica.steps.global_step == 2  # as is hoped
@@ -112,7 +112,7 @@ def test_a_refusal_that_is_seen_between_two_steps_is_in_the_next_report() -> Non
 def test_many_in_a_row_are_too_many() -> None:
     said: list[str] = []
     replica = OneDevice("cpu", say=said.append).start(fragile())
-    replica.steps.begin(1000)
+    replica.steps.start_training(1000)
     for _ in range(99):
         replica.steps.step(NAN)
     replica.steps.step(ONES)
@@ -131,7 +131,7 @@ def test_params_that_no_strategy_could_train() -> None:
 def test_an_optimizer_that_asks_for_the_loss() -> None:
     asking = optax.chain(optax.sgd(0.1), optax.contrib.reduce_on_plateau())
     replica = OneDevice(say=silent).start(model(asking))
-    assert replica.steps.begin(1)
+    assert replica.steps.start_training(1)
     with pytest.raises(ModelError, match=r"missing 1 required.*'value'.*can be a schedule"):
         replica.steps.step(next(batches(1)))
 

@@ -102,7 +102,7 @@ def test_one_worker_is_the_loop_by_hand(make: Callable[..., Job], ps: int) -> No
     optimizer = optax.adam(1e-2)
     replica = job.start(model(optimizer))
     assert (replica.peers.task, replica.peers.is_chief, replica.steps.global_step) == ("worker:0", True, 0)
-    assert replica.steps.begin(STEPS)
+    assert replica.steps.start_training(STEPS)
     reports = [replica.steps.step(batch) for batch in batches(STEPS)]
     params, losses = by_hand(optimizer, STEPS)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), replica.values.params(), params)
@@ -122,7 +122,7 @@ def test_alone_it_trains_as_one_device() -> None:
     with pytest.raises(ClusterError, match="runs alone and has no job to serve"):
         strategy.serve()
     replica = strategy.start(model())
-    assert replica.steps.begin(3)
+    assert replica.steps.start_training(3)
     for batch in batches(3):
         report = replica.steps.step(batch)
     assert report.done
@@ -145,7 +145,7 @@ def test_whatever_init_returns(make: Callable[..., Job], init: Callable[[Any], A
 
     of = Model(init=init, loss=loss, optimizer=optax.sgd(0.5))
     replica = make(2).start(of)
-    replica.steps.begin(2)
+    replica.steps.start_training(2)
     first = replica.values.params()
     for _ in range(2):
         replica.steps.step(np.zeros(1, np.float32))
@@ -168,7 +168,7 @@ NAN, ONES = np.full(3, np.nan, np.float32), np.ones(3, np.float32)
 def test_a_step_that_is_not_finite_changes_nothing_on_any_ps(make: Callable[..., Job], ps: int) -> None:
     job = make(ps)
     replica = job.start(fragile())
-    replica.steps.begin(10)
+    replica.steps.start_training(10)
     report = replica.steps.step(NAN)
     assert (report.applied, report.global_step, report.done) == (False, 0, False)
     assert "refused a gradient of worker:0 that is not finite" in report.refusal
@@ -182,7 +182,7 @@ def test_a_step_that_is_not_finite_changes_nothing_on_any_ps(make: Callable[...,
 def test_many_in_a_row_are_too_many(make: Callable[..., Job]) -> None:
     job = make()
     replica = job.start(fragile())
-    replica.steps.begin(1000)
+    replica.steps.start_training(1000)
     for _ in range(99):
         replica.steps.step(NAN)
     replica.steps.step(ONES)
@@ -197,10 +197,10 @@ def test_many_in_a_row_are_too_many(make: Callable[..., Job]) -> None:
 def test_several_trainings(make: Callable[..., Job]) -> None:
     job = make()
     replica = job.start(model())
-    assert not replica.steps.begin(0)
-    assert replica.steps.begin(2)
+    assert not replica.steps.start_training(0)
+    assert replica.steps.start_training(2)
     assert [replica.steps.step(batch).done for batch in batches(2)] == [False, True]
-    assert replica.steps.begin(None)
+    assert replica.steps.start_training(None)
     assert [replica.steps.step(batch).done for batch in batches(2)] == [False, False]
     progress = replica.peers.progress()
     assert progress is not None
@@ -215,7 +215,7 @@ def test_two_workers(make: Callable[..., Job]) -> None:
     def work(index: int) -> tuple[int, int]:
         replica = job.start(model(), index)
         applied = 0
-        more = replica.steps.begin(30 if index == 0 else None)  # the chief's number counts
+        more = replica.steps.start_training(30 if index == 0 else None)  # the chief's number counts
         for batch in batches(1000, seed=index):
             if not more:
                 break
@@ -234,7 +234,7 @@ def test_a_worker_catches_up_with_what_another_has_trained(make: Callable[..., J
     job = make(1, 2)
     first, second = job.start(model()), job.start(model(), 1)
     for replica in (first, second):
-        replica.steps.begin(None)
+        replica.steps.start_training(None)
     data = list(batches(3))
     for batch in data:
         first.steps.step(batch)
@@ -274,7 +274,7 @@ def test_a_model_that_cannot_be_trained_is_found_before_anybody_is_called(make: 
 def test_progress_without_an_end(make: Callable[..., Job]) -> None:
     job = make()
     replica = job.start(model())
-    replica.steps.begin(None)
+    replica.steps.start_training(None)
     connection = job.transport.connect("ps0:1", FAST)
     connection.close()
     replica.close()

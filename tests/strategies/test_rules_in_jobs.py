@@ -60,7 +60,7 @@ def feed_of(worker: int) -> list[Any]:
 
 def train(replica: Engine, feed: list[Any], steps: int | None, jitter: random.Random | None = None) -> list[StepReport]:
     """Steps until the job is done or the feed is used up; a jitter keeps others waiting for a moment now and then."""
-    replica.steps.begin(steps)
+    replica.steps.start_training(steps)
     reports = []
     for batch in feed:
         if jitter is not None and jitter.random() < 0.3:
@@ -135,8 +135,8 @@ def test_bounded_keeps_workers_together(make: Callable[..., RuleJob]) -> None:
     """With staleness 2 the fast worker is never more than two steps ahead of the slow one, once both have begun."""
     job = make(Bounded(staleness=2), workers=2)
     fast, slow = job.join(model(optax.sgd(0.01)))
-    fast.steps.begin(40)
-    slow.steps.begin(40)
+    fast.steps.start_training(40)
+    slow.steps.start_training(40)
     feed = list(batches(100))
     slow.steps.step(feed[0])  # from its first push on, it is counted
     taken = {"fast": 0, "slow": 1}
@@ -199,7 +199,7 @@ def test_stale_updates_are_scaled(make: Callable[..., RuleJob]) -> None:
     job = make(Async(staleness_scale=1.0), workers=3)
     replicas = job.join(model(optax.sgd(1.0)))
     for replica in replicas:
-        replica.steps.begin(3)
+        replica.steps.start_training(3)
     batch = feed_of(0)[0]
     start = replicas[0].values.params()
     for replica in replicas:
@@ -216,7 +216,7 @@ def test_delay_compensation_follows_its_formula(make: Callable[..., RuleJob]) ->
     job = make(Async(delay_compensation=factor), workers=2)
     replicas = job.join(model(optax.sgd(0.1)))
     for replica in replicas:
-        replica.steps.begin(2)
+        replica.steps.start_training(2)
     start = replicas[0].values.params()
     replicas[1].values.params()
     first, second = feed_of(0)[0], feed_of(1)[0]
@@ -277,7 +277,7 @@ def test_gradients_may_travel_as_bfloat16(make: Callable[..., RuleJob]) -> None:
     (replica,) = job.join(model(optax.sgd(1.0)))
     start = replica.values.params()
     batch = feed_of(0)[0]
-    replica.steps.begin(1)
+    replica.steps.start_training(1)
     replica.steps.step(batch)
     gradient: Any = jax.grad(lambda p: loss(p, batch)[0])(start)
     moved = jax.tree.map(lambda a, b: a - b, start, replica.values.params())
@@ -312,14 +312,14 @@ def test_nobody_waits_for_a_worker_that_stays_without_data(make: Callable[..., R
 def test_a_straggler_of_one_training_does_not_reach_the_next(make: Callable[..., RuleJob]) -> None:
     job = make(Async(), workers=2)
     chief, slow = job.join(model(optax.sgd(0.1)))
-    chief.steps.begin(3)
-    slow.steps.begin(3)
+    chief.steps.start_training(3)
+    slow.steps.start_training(3)
     for batch in feed_of(0)[:3]:
         chief.steps.step(batch)
-    chief.steps.begin(5)
+    chief.steps.start_training(5)
     report = slow.steps.step(feed_of(1)[0])  # of the first training, long over
     assert (report.applied, report.done) == (False, True)
-    assert slow.steps.begin(5)
+    assert slow.steps.start_training(5)
     assert slow.steps.step(feed_of(1)[1]).global_step == 4
 
 
@@ -327,7 +327,7 @@ def test_scaling_stale_updates_leaves_the_model_state_alone(make: Callable[..., 
     job = make(Async(staleness_scale=1.0), workers=3)
     replicas = job.join(model(optax.sgd(1.0), loss=counted, init_state=first_state))
     for replica in replicas:
-        replica.steps.begin(3)
+        replica.steps.start_training(3)
     for worker, replica in enumerate(replicas):
         replica.steps.step(feed_of(worker)[0])
     replicas[0].values.params()

@@ -103,10 +103,10 @@ class FakeEngine:
     def training(self) -> TrainingStatus:
         return TrainingStatus(starts=self.trainings, last_step=self.last_step, unused=self.unused, refused=self.refused)
 
-    def take_known(self) -> Sequence[tuple[int, float]]:
+    def pop_known(self) -> Sequence[tuple[int, float]]:
         return ()
 
-    def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
+    def start_training(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
         assert trainings
         self.calls.append(("begin", last_step))
         self.last_step = self.chiefs_end if self.has_another_end else last_step
@@ -135,7 +135,7 @@ class FakeEngine:
     def at_work(self) -> tuple[str, ...]:
         return ()
 
-    def leave_worker_state(self, training: int, position: str, behind: int = 0) -> None:
+    def store_worker_state(self, training: int, position: str, behind: int = 0) -> None:
         self.calls.append(("worker state", training, position, behind))
 
     def lease(self, request: Any) -> Any:

@@ -26,7 +26,7 @@ RECORD = TrainingRecord(strategy="OneDevice", trainings=(0,))
 class FakeSaving:
     """A checkpoint that a engine writes: it waits for its step, is being written, and is there or is not."""
 
-    begun_at = None
+    started_at = None
 
     def __init__(self, directory: Path, at: int, notes: list[int]) -> None:
         self.directory = directory
@@ -412,7 +412,7 @@ def test_giving_up_waits_for_nothing(tmp_path: Path) -> None:
     checkpointer = bench.checkpointer.__enter__()
     saving = bench.order()
     saving.await_poll()
-    checkpointer.give_up()
+    checkpointer.abandon()
     assert bench.leftovers() == []
     assert not (tmp_path / LOCK_FILE).exists()
     assert bench.home.steps() == []
@@ -458,7 +458,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise CheckpointError("cannot make a directory: No space left on device; free some space.")
 
-    monkeypatch.setattr(CheckpointDirectory, "begin", full)
+    monkeypatch.setattr(CheckpointDirectory, "create_partial", full)
 
 
 @pytest.mark.parametrize("save_steps", [2, None], ids=["by steps", "by seconds"])

@@ -52,10 +52,10 @@ class Worker(FakeEngine):
         self.known: tuple[int, ...] = (0,)
         self.others: list[tuple[str, ...]] = []
 
-    def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
+    def start_training(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
         self.begun_with = tuple(trainings)
         self.trainings = self.known  # what the chief has said
-        return super().begin(last_step, trainings)
+        return super().start_training(last_step, trainings)
 
     def step(self, batch: Any) -> StepReport:
         report = super().step(batch)
@@ -74,7 +74,7 @@ class Worker(FakeEngine):
 class Written:
     """A checkpoint that is written when its step has come."""
 
-    begun_at = None
+    started_at = None
 
     def __init__(self, engine: Worker, directory: Path, at: int) -> None:
         self.engine = engine
@@ -153,11 +153,11 @@ def lock_of(path: Path) -> dict[str, Any]:
 def test_a_worker_that_becomes_the_chief_saves_from_then_on(tmp_path: Path) -> None:
     engine, said, locks = Worker(8, {4: True}), list[str](), list[Any]()
 
-    def look(session: MonitoredSession) -> None:
+    def poll(session: MonitoredSession) -> None:
         lock = lock_of(tmp_path)
         locks.append((session.is_chief, lock.get("owner"), lock.get("job")))
 
-    fit(engine, said, tmp_path, At({3: look, 5: look}))
+    fit(engine, said, tmp_path, At({3: poll, 5: poll}))
     assert home(tmp_path).steps() == [6, 8]
     assert locks == [(False, None, None), (True, "worker:1", JOB)]
     assert lines_with(said, "duties") == [TAKES_OVER]
@@ -194,7 +194,7 @@ def test_the_trainings_may_become_known_when_the_chief_is_gone(tmp_path: Path) -
 
 def test_a_job_that_goes_on_from_a_checkpoint_has_its_trainings(tmp_path: Path) -> None:
     """Should the chief die before it has begun, this worker begins in its place."""
-    partial = home(tmp_path).begin(7)
+    partial = home(tmp_path).create_partial(7)
     part = write_part(partial, "ps-0.safetensors", ps=0, version=7, pieces=[rows("params/w", np.zeros(3, np.float32))])
     home(tmp_path).commit(partial, manifest((part,), trainings=(0, 4)))
     engine, said = Worker(8), list[str]()
@@ -231,10 +231,10 @@ def test_a_directory_of_another_job_is_not_written_into(job: str, tmp_path: Path
 def test_one_that_is_the_chief_no_more_saves_no_more(tmp_path: Path) -> None:
     engine, said, found = Worker(9, {2: True, 5: False}), list[str](), list[Any]()
 
-    def look(session: MonitoredSession) -> None:
+    def poll(session: MonitoredSession) -> None:
         found.append((session.is_chief, session.saving, sorted(path.name for path in tmp_path.iterdir())))
 
-    fit(engine, said, tmp_path, At({5: look}), steps=9)
+    fit(engine, said, tmp_path, At({5: poll}), steps=9)
     assert home(tmp_path).steps() == [3]
     assert found == [(False, False, ["history", "step-000000000003"])]
     assert lines_with(said, "duties") == [TAKES_OVER, GIVES_UP]

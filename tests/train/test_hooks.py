@@ -122,7 +122,7 @@ def test_a_timer_by_steps(seen: list[int], due: list[int]) -> None:
     found = []
     for step in seen:
         if timer.due(step, 0.0):
-            timer.note(step, 0.0)
+            timer.record(step, 0.0)
             found.append(step)
     assert found == due
 
@@ -130,7 +130,7 @@ def test_a_timer_by_steps(seen: list[int], due: list[int]) -> None:
 def test_a_timer_by_seconds() -> None:
     timer = Timer("x", every_steps=None, every_secs=2.0)
     assert timer.due(5, 100.0)
-    timer.note(5, 100.0)
+    timer.record(5, 100.0)
     assert timer.last_step == 5
     assert not timer.due(500, 101.9)
     assert timer.due(6, 102.0)

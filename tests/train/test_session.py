@@ -760,7 +760,7 @@ def test_params_can_be_read_though_they_cannot_be_saved(tmp_path: Path, monkeypa
             return other.fit(list(batches(4)), 8)
 
     other = in_thread(train, "worker1")
-    monkeypatch.setattr(CheckpointDirectory, "begin", full)
+    monkeypatch.setattr(CheckpointDirectory, "create_partial", full)
     with pytest.raises(CheckpointError, match="the training is done, but its last checkpoint is not in"):
         made.fit(list(batches(4)), 8, checkpoint_dir=tmp_path)
     assert made.global_step == 8

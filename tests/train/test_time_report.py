@@ -32,7 +32,7 @@ def report_of(steps: int = 1000, seconds: float = 100.0, **spent: float) -> Time
     return report
 
 
-def look(*rows: WorkerRow) -> Progress:
+def sample(*rows: WorkerRow) -> Progress:
     return Progress(1000, None, 10.0, None, rows)
 
 
@@ -42,7 +42,7 @@ def worker(number: int, presence: str = "live", rate: float = 1.0, **time: float
 
 def test_one_task_alone_has_a_line_for_each_part() -> None:
     report = report_of(compute=20.0, data=70.0)
-    report.note(Progress(1000, None, 10.0, 0.5, (WorkerRow("worker:0", "live", 10.0, 0.0, 0.5),)))
+    report.record(Progress(1000, None, 10.0, 0.5, (WorkerRow("worker:0", "live", 10.0, 0.0, 0.5),)))
     head, *lines = report.text("worker:0").split("\n")
     assert head == "where the time went, in 1,000 steps and 1 min 40 s after the first one:"
     assert [line.split()[0] for line in lines] == ["70.0%", "20.0%", "10.0%", "70%"]
@@ -51,8 +51,8 @@ def test_one_task_alone_has_a_line_for_each_part() -> None:
 
 def test_several_workers_have_a_row_each_and_advice_for_all() -> None:
     report = report_of(compute=20.0, ps=80.0)
-    report.note(look(worker(0, compute=0.9), worker(10, compute=0.5, ps=0.5), worker(2, compute=0.4, ps=0.6)))
-    report.note(look(worker(10, compute=0.3, ps=0.7), worker(3, "lost", compute=1.0)))
+    report.record(sample(worker(0, compute=0.9), worker(10, compute=0.5, ps=0.5), worker(2, compute=0.4, ps=0.6)))
+    report.record(sample(worker(10, compute=0.3, ps=0.7), worker(3, "lost", compute=1.0)))
     assert report.text("worker:0").split("\n") == [
         "where the workers' time went, in 1 min 40 s after the first step of worker:0:",
         "           compute       ps",
@@ -66,7 +66,7 @@ def test_several_workers_have_a_row_each_and_advice_for_all() -> None:
 
 def test_of_many_workers_the_mean_and_the_extremes_are_shown() -> None:
     report = report_of(compute=100.0)
-    report.note(look(*(worker(n, rate=1.0 + n % 7 - (n == 9) * 5, compute=1.0) for n in range(MOST_ROWS + 1))))
+    report.record(sample(*(worker(n, rate=1.0 + n % 7 - (n == 9) * 5, compute=1.0) for n in range(MOST_ROWS + 1))))
     rows = report.text("worker:0").split("\n")[2:]
     assert [row.rpartition("  ")[0].strip() for row in rows] == ["mean of 11", "slowest, worker:9", "fastest, worker:6"]
 
@@ -79,7 +79,7 @@ def test_a_worker_says_that_others_wait_for_its_data() -> None:
 
 @pytest.mark.parametrize(("steps", "seconds", "worth"), [(1000, 100.0, True), (10, 100.0, False), (1000, 5.0, False)])
 def test_a_trial_is_not_worth_telling(steps: int, seconds: float, worth: bool) -> None:
-    assert report_of(steps, seconds).is_worth_telling is worth
+    assert report_of(steps, seconds).is_worth_reporting is worth
 
 
 class ReadsTheLoss(Hook):
@@ -135,7 +135,7 @@ def test_only_the_time_until_the_loss_is_there_counts_as_computing() -> None:
     def between(computes: float, then: float, data: float = 0.0) -> float:
         """What is noted of a step that the device computes for so long, after which hooks go on."""
         before, loss = times.compute, Loss()
-        wait.begin(loss)
+        wait.start(loss)
         now[0] += computes
         loss.done.set()
         until(lambda: wait.ready_at == now[0], "the thread")
@@ -149,7 +149,7 @@ def test_only_the_time_until_the_loss_is_there_counts_as_computing() -> None:
     assert between(1.0, 2.0) == pytest.approx(1.0)
     assert between(1.0, 2.0, data=2.5) == pytest.approx(0.5)  # 3 s, of which 2.5 are known
     unread = Loss()
-    wait.begin(unread)
+    wait.start(unread)
     now[0] += 1.0
     before = times.compute
     wait.end()  # nobody has waited for it, and the next step will

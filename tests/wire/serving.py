@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainband.errors import ModelMismatch, Refused, StreamClosed
-from trainband.wire.transport import ANYBODY, Caller, Frame, Stream, Tensor, Timeouts
+from trainband.wire.frame import Frame
+from trainband.wire.transport import ANYBODY, Caller, Stream, Tensor, Timeouts
 
 
 class EchoHandler:
@@ -127,7 +128,7 @@ def main(mode: str, address: str) -> None:
         stream.send(b"gate")
         for value in (1.0, 2.0):
             stream.send(b"quiet", [np.full(50_000, value)])
-        print("sent" if stream.keeps else "lost", flush=True)
+        print("sent" if stream.outlives_sender else "lost", flush=True)
         sys.stdin.read()
         return
     stream.send(b"hello", [np.ones(1000, np.float32)])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainband.wire.arena import Arena, aligned_memory, as_bytes, layout
-from trainband.wire.transport import BODY_ALIGNMENT
+from trainband.wire.frame import BODY_ALIGNMENT
 
 _SIZES = st.lists(st.integers(0, 5000), max_size=20).map(tuple)
 

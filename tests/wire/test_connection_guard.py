@@ -131,7 +131,7 @@ def test_wrong_proofs_and_greetings_end_their_own_connection_alone(watched: Watc
             with contextlib.suppress(plain.FlightError):
                 list(client.do_action(plain.Action(action, body), plain.FlightCallOptions(timeout=20.0)))
         until(lambda: watched.has_said("made more than 8 calls"), action)
-        watched.listener._refusals._said.clear()  # noqa: SLF001 - which says it once a minute
+        watched.listener._refusals._reported_at.clear()  # noqa: SLF001 - which says it once a minute
     client.close()
     assert member.call("echo", b"x", timeout_s=20.0) == b"x"
     member.close()
@@ -168,22 +168,22 @@ def test_a_refusal_is_said_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> Non
     said: list[str] = []
     refusals = Refusals(said.append, "10.0.0.7:2222")
     for port in range(100):
-        refusals.note_refusal(f"10.0.0.9:{port}", "because")
-    refusals.note_refusal("10.0.0.9:1", "of another thing")
-    refusals.note_refusal("10.0.0.8:1", "because")
+        refusals.report_refusal(f"10.0.0.9:{port}", "because")
+    refusals.report_refusal("10.0.0.9:1", "of another thing")
+    refusals.report_refusal("10.0.0.8:1", "because")
     assert len(said) == 3
     now = time.monotonic() + 61.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    refusals.note_refusal("10.0.0.9:5", "because")
+    refusals.report_refusal("10.0.0.9:5", "because")
     assert len(said) == 4
 
 
 def test_allowances_come_back_with_time() -> None:
     allowance = Allowance(10.0, 5)
-    assert [allowance.take("a", 0.0) for _ in range(6)] == [True] * 5 + [False]
-    assert allowance.take("b", 0.0)
-    assert not allowance.take("a", 0.05)
-    assert allowance.take("a", 0.2)
+    assert [allowance.admit("a", 0.0) for _ in range(6)] == [True] * 5 + [False]
+    assert allowance.admit("b", 0.0)
+    assert not allowance.admit("a", 0.05)
+    assert allowance.admit("a", 0.2)
 
 
 SHORT_OF_DESCRIPTORS = """

@@ -17,8 +17,8 @@ import trainband.wire as wire
 from trainband.compat.tf2.coordinator import records as coordinator
 from trainband.errors import ProtocolError, Refused
 from trainband.job.statistics import PsStatus
-from trainband.spmd.activity import Wait
 from trainband.spmd.peer_heartbeats import Heartbeat
+from trainband.spmd.process_activity import Wait
 from trainband.wire.flight.translation import refuse, translate
 from trainband.wire.handling import ended
 from trainband.wire.limits import LIMITS

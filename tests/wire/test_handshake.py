@@ -37,7 +37,7 @@ def client(secret: bytes = SECRET, name: str = "worker:1") -> ClientSide:
 def proved(client: ClientSide, listener: ListenerSide, peer: str = PEER) -> Session:
     proof = client.prove(listener.hello(client.request))
     session = listener.prove(proof, peer)
-    client.begin(Proved(session=session.number))
+    client.start_session(Proved(session=session.number))
     return session
 
 
@@ -102,7 +102,7 @@ class TestProof:
         there, here = listener(), client()
         proof = here.prove(there.hello(here.request))
         session = there.prove(proof, PEER)
-        here.begin(Proved(session=session.number))
+        here.start_session(Proved(session=session.number))
         _, sealed = here.seal("finish", b"")
         there.open("finish", sealed, PEER)
         assert there.prove(proof, PEER) is session

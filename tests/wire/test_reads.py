@@ -46,7 +46,7 @@ def names(client: Any) -> list[bytes]:
     return [info.descriptor.path[0] for info in client.list_flights(options=QUICK)]
 
 
-def look(client: Any) -> None:
+def read_all(client: Any) -> None:
     client.get_flight_info(plain.FlightDescriptor.for_path("w"), QUICK)
 
 
@@ -54,7 +54,7 @@ def get(client: Any) -> None:
     client.do_get(plain.Ticket("w"), QUICK).read_all()
 
 
-READS = (names, look, get)
+READS = (names, read_all, get)
 
 
 def test_a_member_reads(listener: FlightListener) -> None:

@@ -21,12 +21,13 @@ from tests.wire.processes import task
 from tests.wire.serving import EchoHandler
 
 from trainband.errors import DeadlineExceeded, ProtocolError, StreamClosed, Unreachable
+from trainband.wire.frame import Frame
 from trainband.wire.network import Network
 from trainband.wire.shared_memory import listener as listening
 from trainband.wire.shared_memory import stream as streams
 from trainband.wire.shared_memory.listener import SharedMemoryListener, open_shared_memory_stream
 from trainband.wire.shared_memory.stream import SharedMemoryStream
-from trainband.wire.transport import Frame, Timeouts
+from trainband.wire.transport import Timeouts
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="shared memory is for Linux only")
 

@@ -220,7 +220,7 @@ def test_a_member_that_is_cut_off_while_it_connects_tries_again(ca: Path) -> Non
         thread = threading.Thread(target=forward)
         thread.start()
         tls = Tls(ca, Identity("worker:1"))
-        _, certified = tls.look(f"127.0.0.1:{relay.getsockname()[1]}", 5.0)
+        _, certified = tls.fetch_certificate(f"127.0.0.1:{relay.getsockname()[1]}", 5.0)
         assert certified.identity.name == "ps:0"
         thread.join(10.0)
 

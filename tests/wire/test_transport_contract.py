@@ -32,8 +32,9 @@ from trainband.errors import (
     Unreachable,
 )
 from trainband.wire.flight import FlightTransport
+from trainband.wire.frame import BODY_ALIGNMENT, Frame
 from trainband.wire.network import Network
-from trainband.wire.transport import ANYBODY, BODY_ALIGNMENT, Caller, Frame, Stream, Timeouts, Transport
+from trainband.wire.transport import ANYBODY, Caller, Stream, Timeouts, Transport
 
 
 def receive(stream: Stream, deadline_s: float = 20.0) -> Frame:
@@ -468,9 +469,9 @@ class TestEnds:
         assert receive(stream).header == b"entered"
         stream.send(b"quiet", [np.full(1000, 7.0)])
         (theirs,) = wire.handler.streams
-        assert theirs.keeps == stream.keeps == (wire.streams_in in ("memory", "shared memory"))
+        assert theirs.outlives_sender == stream.outlives_sender == (wire.streams_in in ("memory", "shared memory"))
         theirs.refuse_more()
-        if stream.keeps:
+        if stream.outlives_sender:
             with pytest.raises(StreamClosed):
                 stream.send(b"quiet", [np.full(1000, 8.0)])
             with pytest.raises(StreamClosed):
@@ -479,7 +480,7 @@ class TestEnds:
         assert isinstance(wire.handler.ended.get(timeout=20.0), StreamClosed)
         seen = [] if wire.handler.seen.empty() else [wire.handler.seen.get()]
         assert wire.handler.seen.empty()
-        if stream.keeps:
+        if stream.outlives_sender:
             assert [frame.body[0].view(np.float64)[0] for frame in seen if frame is not None] == [7.0]
         with pytest.raises(StreamClosed):
             receive(stream)

@@ -44,7 +44,7 @@ class CheckpointDirectory:
         """Reads and creates nothing yet.
 
         Args:
-          path: the directory; `begin` creates it if missing.
+          path: the directory; `create_partial` creates it if missing.
           say: takes a line for the user.
         """
         self.path = path
@@ -97,7 +97,7 @@ class CheckpointDirectory:
         """
         return next(self.candidates(), None)
 
-    def begin(self, step: int) -> Path:
+    def create_partial(self, step: int) -> Path:
         """Creates an empty directory for the parts of a new checkpoint.
 
         Raises:
@@ -117,7 +117,7 @@ class CheckpointDirectory:
         It becomes the checkpoint of the manifest's global step and replaces an earlier one of this step.
 
         Args:
-          partial: the directory from `begin`.
+          partial: the directory from `create_partial`.
           manifest: describes every part.
 
         Raises:
@@ -127,7 +127,7 @@ class CheckpointDirectory:
         self._require_parts(partial, manifest)
         try:
             write_durably(partial / MANIFEST_FILE, encode(manifest))
-            replaced = self._put_in_place(partial, final)
+            replaced = self._move_into_place(partial, final)
             sync(self.path)
         except OSError as exc:
             raise refusal("commit", final, exc) from exc
@@ -136,7 +136,7 @@ class CheckpointDirectory:
         return Checkpoint(final, manifest)
 
     def discard(self, partial: Path) -> None:
-        """Removes a directory from `begin` that will not be committed."""
+        """Removes a directory from `create_partial` that will not be committed."""
         self._remove(partial)
 
     def sweep(self) -> None:
@@ -241,7 +241,7 @@ class CheckpointDirectory:
                     "that every task sees under this path (a shared file system)."
                 ) from exc
 
-    def _put_in_place(self, partial: Path, final: Path) -> Path | None:
+    def _move_into_place(self, partial: Path, final: Path) -> Path | None:
         """Gives a checkpoint its final name; renames and returns an earlier one of this name."""
         if not final.exists():
             partial.rename(final)

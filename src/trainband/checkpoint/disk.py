@@ -93,7 +93,7 @@ def _free_bytes(path: Path) -> int | None:
     return None
 
 
-def put_in_place(made: Path, out: Path) -> None:
+def move_into_place(made: Path, out: Path) -> None:
     """Replaces `out`: a file at once; a directory is moved aside first, and put back if the rename fails."""
     if not out.is_dir():
         made.replace(out)

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from trainband.checkpoint.disk import put_in_place, refusal, sync
+from trainband.checkpoint.disk import move_into_place, refusal, sync
 from trainband.checkpoint.manifest import DTYPES, Piece
 from trainband.checkpoint.reader import CODES, MODEL_PREFIXES, PARAMS_PREFIXES, Checkpoint
 from trainband.errors import CheckpointError, YourError
@@ -81,7 +81,7 @@ def export(checkpoint: Checkpoint, out: Path, to: str, *, optimizer: bool = True
         made = temporary / out.name
         write(checkpoint, pieces, made)
         nbytes = _nbytes(made)
-        put_in_place(made, out)
+        move_into_place(made, out)
         sync(out.parent)
     except OSError as exc:
         raise refusal("write", out, exc, sum(piece.nbytes for piece in pieces)) from exc

@@ -146,7 +146,7 @@ class DirectoryLock:
             try:
                 self.directory.mkdir(parents=True, exist_ok=True)
                 with self._signed() as mine:
-                    self._take(mine)
+                    self._install(mine)
             except OSError as exc:
                 raise refusal("lock", self.directory, exc) from exc
             self._held = True
@@ -217,7 +217,7 @@ class DirectoryLock:
     def _is_own_job(self, seen: _Seen) -> bool:
         return bool(seen.job) and seen.job == self._me.job
 
-    def _take(self, mine: Path) -> None:
+    def _install(self, mine: Path) -> None:
         """Makes `mine` the lock file, after removing one that is no longer valid."""
         deadline = self._runtime.clock() + _PATIENCE_S
         while not _make_exclusively(mine, self.path):

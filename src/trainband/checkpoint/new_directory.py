@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainband.checkpoint.disk import put_in_place, sync
+from trainband.checkpoint.disk import move_into_place, sync
 from trainband.errors import YourError
 
 
@@ -37,7 +37,7 @@ def new_directory(out: Path, *, mark: str, what: str, force: bool) -> Iterator[P
     try:
         made.mkdir(parents=True)
         yield made
-        put_in_place(made, out)
+        move_into_place(made, out)
         sync(out.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from trainband.cli.options import taken
+from trainband.cli.options import pop_options
 from trainband.cli.predictor import TracingOptions, example_from, predictor_from, tracing_options
 from trainband.cli.terminal import console_for_people
 from trainband.errors import DataError, YourError
@@ -112,7 +112,7 @@ def compress(
 
     if is_compressed(source):
         raise YourError(f"{source} is already compressed; compress the checkpoint that it was made from.")
-    tracing = taken(TracingOptions, given)
+    tracing = pop_options(TracingOptions, given)
     if model is None and (calibrate or evaluate or any((tracing.example, tracing.inputs, tracing.batch))):
         raise YourError("calibrating, evaluating and tracing need the function; give --model program.py:predict.")
     typical, labelled = example_from(calibrate), example_from(evaluate)
@@ -127,7 +127,7 @@ def compress(
         source if program is None else program,
         calibrate=_named(typical, program, calibrate),
         half=half or False,
-        select=replace(taken(Selection, given), smallest=smallest or SMALLEST),
+        select=replace(pop_options(Selection, given), smallest=smallest or SMALLEST),
         evaluate=_named(labelled, program, evaluate),
         **given,
     )

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainband.cli.options import taken
+from trainband.cli.options import pop_options
 from trainband.cluster.address import Address
-from trainband.cluster.resolvers.joined import noted_history
+from trainband.cluster.resolvers.joined import reported_history
 from trainband.errors import ClusterError, PeerError, YourError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def dashboard(
         os.nice(NICE)  # the job comes first, especially while this loads its libraries
     if address is None and checkpoint_dir is None:
         raise click.UsageError("give the address of a ps of a running job, --checkpoint-dir, or both.", ctx)
-    reach = taken(_Reach, given)
+    reach = pop_options(_Reach, given)
     if reach.insecure and reach.token_file is not None:
         raise click.UsageError("--insecure and --token-file contradict each other.", ctx)
     if address is not None:
@@ -101,7 +101,7 @@ def dashboard(
     from trainband.monitor.live_feed import LiveFeed
     from trainband.monitor.page.app import make_app
     from trainband.monitor.page.server import PageServer
-    from trainband.monitor.sources import Sources
+    from trainband.monitor.page_sources import Sources
 
     access = reach.access(address, always=of_launcher)
     feed = LiveFeed(address or _name_of(checkpoint_dir))
@@ -123,7 +123,7 @@ def dashboard(
         if of_launcher:
             threading.Thread(target=_await_launcher, args=(stop,), daemon=True).start()
         while not stop.wait(_POLL_S):
-            found = None if shared is None or sources.follows_directory else noted_history(shared)
+            found = None if shared is None or sources.follows_directory else reported_history(shared)
             if found is not None:
                 sources.follow(found)  # the chief records it when it begins to train
         if of_launcher:
@@ -141,7 +141,7 @@ def _require_job(address: str) -> None:
 
 def _name_of(directory: Path | None) -> str:
     """The title of the page; a directory that the launcher made has no name for people."""
-    is_own = directory is not None and noted_history(directory) == directory
+    is_own = directory is not None and reported_history(directory) == directory
     return "a job without checkpoint_dir" if is_own else str(directory)
 
 

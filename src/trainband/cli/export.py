@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainband.cli.options import taken
+from trainband.cli.options import pop_options
 from trainband.cli.predictor import TracingOptions, predictor_from, tracing_options
 from trainband.cli.terminal import console_for_people
 from trainband.errors import YourError
@@ -81,7 +81,7 @@ def export(
     from trainband.export.exporting import TOLERANCE, TOLERANCE_INT8, export_program
     from trainband.export.targets.base import Options
 
-    program = _program(source, model, to, **taken(TracingOptions, given).read())
+    program = _program(source, model, to, **pop_options(TracingOptions, given).read())
     options = Options(converter=_converter(to, converter, make_converter), int8=int8)
     tolerance = TOLERANCE_INT8 if int8 else TOLERANCE
     report = export_program(program, out, to, force=force, options=options, tolerance=tolerance)

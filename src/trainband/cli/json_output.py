@@ -45,20 +45,20 @@ class JsonOutput:
             return
         found = _event_in(text)
         if found is None:
-            self._say("info", "stderr", text, str(task))
+            self._write_event("info", "stderr", text, str(task))
         elif not (self._quiet and found["logger"] == CONSOLE.name and found["level"] in ("debug", "info")):
             _write(self._stderr, printable_json(json.dumps(found | {"task": str(task)})))
 
-    def note(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Writes a message of the launcher."""
         level = "warning" if text.startswith(WARNING_PREFIX) else "info"
-        self._say(level, "trainband.launch", text.removeprefix(LINE_PREFIX), NOBODY)
+        self._write_event(level, "trainband.launch", text.removeprefix(LINE_PREFIX), NOBODY)
 
     def watching(self, spec: ClusterSpec) -> AbstractContextManager[None]:  # noqa: ARG002 - events show no picture
         """Shows nothing else."""
         return nullcontext()
 
-    def _say(self, level: str, logger: str, message: str, task: str) -> None:
+    def _write_event(self, level: str, logger: str, message: str, task: str) -> None:
         _write(self._stderr, event(when=self._clock(), level=level, logger=logger, message=message, task=task))
 
 

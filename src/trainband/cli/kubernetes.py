@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from trainband.cli.options import taken
+from trainband.cli.options import pop_options
 from trainband.cluster.credentials import new_secret
 from trainband.cluster.resolvers.credentials import INSECURE, MEANING
 from trainband.launch.kubernetes.manifest import KubernetesJob, job_name, objects
@@ -115,7 +115,7 @@ def manifest(
         command=[*(["-m"] if given.pop("as_module") else []), script, *arguments[arguments[:1] == ("--",) :]],
         sizes={"ps": ps, "chief": int(chief), "worker": workers, "evaluator": int(evaluator)},
         ps=ps_resources,
-        workers=taken(Resources, given),
+        workers=pop_options(Resources, given),
         files={} if given["secret"] or insecure else {SECRET: new_secret().encode()},
         environment={INSECURE: "1"} if insecure else {},
         metrics_port=given.pop("metrics_port") or 0,

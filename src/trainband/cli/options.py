@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 Record = TypeVar("Record", bound="DataclassInstance")
 
 
-def taken(record: type[Record], given: dict[str, Any]) -> Record:
+def pop_options(record: type[Record], given: dict[str, Any]) -> Record:
     """Moves the options that a record's fields name from `given` into a record."""
     return record(**{field.name: given.pop(field.name) for field in fields(record) if field.name in given})

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from trainband.cluster.address import Address
-from trainband.cluster.resolvers.joined import noted_history
+from trainband.cluster.resolvers.joined import reported_history
 from trainband.cluster.spec import ClusterSpec
 from trainband.runtime.formatting import printable
 
@@ -122,7 +122,7 @@ def history_of(shared: Path) -> Callable[[], Sequence[str] | None]:
     """
 
     def find() -> Sequence[str] | None:
-        directory = noted_history(shared)
+        directory = reported_history(shared)
         return None if directory is None else ["--checkpoint-dir", str(directory)]
 
     return find

@@ -15,7 +15,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from trainband.cli.options import taken
+from trainband.cli.options import pop_options
 from trainband.cli.run_options import OutputOptions, ProgramOptions, SettingOptions, TaskOptions
 from trainband.cli.run_output import Output, describe_failure, is_noise
 from trainband.cli.task_logs import TaskLogs
@@ -84,12 +84,12 @@ def _watcher(output: Output, logs: TaskLogs | None) -> Watcher:
     return Watcher(
         line=line,
         started=drop if logs is None else logs.started,
-        note=lambda text: output.note(noted(text)),
+        report=lambda text: output.report(launcher_line(text)),
         keep_lines=LAST_LINES,
     )
 
 
-def noted(text: str) -> str:
+def launcher_line(text: str) -> str:
     """A message of the launcher as a line."""
     return printable(f"{LINE_PREFIX}{text}", newline="\n    ")
 
@@ -138,9 +138,9 @@ def _run_to_end(cluster: Run, output: Output, page_for: Mapping[str, str] | None
         if outcome.failed is not None:
             width = min(100, shutil.get_terminal_size().columns)
             last_lines = [line for line in cluster.last_lines(outcome.failed) if not is_noise(line)]
-            output.note(describe_failure(outcome.failed, outcome.reason, last_lines, width=width))
+            output.report(describe_failure(outcome.failed, outcome.reason, last_lines, width=width))
         elif outcome.kind == "succeeded" and not cluster.has_been_joined and spec and len(list(spec.tasks())) > 1:
-            output.note(ALONE)
+            output.report(ALONE)
     return outcome.exit_code
 
 
@@ -155,9 +155,9 @@ def _page(cluster: Run, environ: Mapping[str, str] | None, output: Output) -> Ab
     elif shared is not None:
         find = history_of(shared)
     else:
-        output.note(noted(NO_PAGE))
+        output.report(launcher_line(NO_PAGE))
         return nullcontext()
-    return PageProcess(find, environ, lambda text: output.note(noted(text)))
+    return PageProcess(find, environ, lambda text: output.report(launcher_line(text)))
 
 
 class RunCommand(click.Command):
@@ -278,8 +278,8 @@ def run(
     ctx: click.Context, /, script: str, job: str | None, on: str, options: tuple[str, ...], host: str, **given: Any
 ) -> None:
     """The command; `_HELP` is its documentation."""
-    program, tasks = taken(ProgramOptions, given), taken(TaskOptions, given)
-    settings, shown = taken(SettingOptions, given), taken(OutputOptions, given)
+    program, tasks = pop_options(ProgramOptions, given), pop_options(TaskOptions, given)
+    settings, shown = pop_options(SettingOptions, given), pop_options(OutputOptions, given)
     command = program.command(ctx, script)
     if program.tensorflow not in (None, "1") and job is None:
         ps, chief = for_strategy(ctx, script, ps=tasks.ps, chief=tasks.chief)
@@ -318,7 +318,7 @@ def run(
 
 def _kept(directory: Path | None, output: Output) -> AbstractContextManager[TaskLogs | None]:
     """The log files of the tasks if a directory was given for them."""
-    return nullcontext() if directory is None else TaskLogs(directory, lambda text: output.note(noted(text)))
+    return nullcontext() if directory is None else TaskLogs(directory, lambda text: output.report(launcher_line(text)))
 
 
 def _places(ctx: click.Context, job: str, workers: int, environ: Mapping[str, str]) -> list[Cluster]:

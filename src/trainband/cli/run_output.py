@@ -28,11 +28,11 @@ _COLOURS = tuple(f"\x1b[{code}m" for code in (36, 33, 32, 35, 34, 96, 93, 92, 95
 
 
 class Output(Protocol):
-    """Destination of everything that `trainband run` shows, line by line. `note` is called from any thread."""
+    """Destination of everything that `trainband run` shows, line by line. `report` is called from any thread."""
 
     def line(self, task: Task, text: str, stream: str = "stdout") -> None: ...
 
-    def note(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Shows a message of the launcher, of one or more lines."""
         ...
 
@@ -82,7 +82,7 @@ class StreamOutput:
             text = f"[{task}] {text}"
         self._write(stream, text)
 
-    def note(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Writes a message of the launcher to stderr."""
         self._write("stderr", f"{_DIM}{text}{_RESET}" if self._coloured["stderr"] and "\n" not in text else text)
 

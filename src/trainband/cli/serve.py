@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainband.cli.options import taken
+from trainband.cli.options import pop_options
 from trainband.cli.predictor import TracingOptions, predictor_from, tracing_options
 from trainband.cli.terminal import console_for_people
 from trainband.cluster.address import Address
@@ -154,7 +154,7 @@ def serve(
         raise click.UsageError("Give SOURCE, or a running job: --follow HOST:PORT.")
     if follow is not None and model is None:
         raise click.UsageError("--follow needs your function: give --model program.py:predict.")
-    reach = taken(_Reach, given)
+    reach = pop_options(_Reach, given)
     host, tls, access = reach.host, reach.tls(), reach.access()
     os.environ["JAX_PLATFORMS"] = device or os.environ.get("JAX_PLATFORMS") or "cpu"
     backend = _backend()
@@ -163,7 +163,7 @@ def serve(
 
     # Otherwise a batch's thread waits 5 ms for the request thread each time it needs the interpreter.
     sys.setswitchinterval(0.0005)
-    options, tracing = taken(ServeOptions, given), taken(TracingOptions, given).read()
+    options, tracing = pop_options(ServeOptions, given), pop_options(TracingOptions, given).read()
     asked: list[str] = []
     if follow is not None and model is not None:
         chosen = _followed(follow, follow_interval, source, model, tracing, lambda: bool(asked))

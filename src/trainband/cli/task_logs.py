@@ -45,7 +45,7 @@ class TaskLogs:
         now: Callable[[], datetime] = _now,
     ) -> None:
         self._directory = directory
-        self._note = note
+        self._report = note
         self._most_bytes = most_bytes
         self._now = now
         self._open: OrderedDict[Task, BinaryIO] = OrderedDict()
@@ -77,7 +77,7 @@ class TaskLogs:
                 self.path(task).replace(self.path(task).with_suffix(".log.1"))
         except OSError as exc:
             self._given_up.add(task)
-            self._note(f"WARNING: {self.path(task)} can no longer be written ({exc.strerror}); {task} keeps running")
+            self._report(f"WARNING: {self.path(task)} can no longer be written ({exc.strerror}); {task} keeps running")
 
     def _file(self, task: Task) -> BinaryIO:
         file = self._open.get(task)

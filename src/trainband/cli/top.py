@@ -69,12 +69,12 @@ def _show(feed: LiveFeed, console: Console, keyboard: int) -> None:
     read, write = os.pipe()
     os.set_blocking(write, False)
 
-    def tell() -> None:
+    def wake() -> None:
         with contextlib.suppress(BlockingIOError):  # it is already awake
             os.write(write, b".")
 
-    view, end = View(), feed.listen(tell)
-    resized = signal.signal(signal.SIGWINCH, lambda *_: tell())
+    view, end = View(), feed.listen(wake)
+    resized = signal.signal(signal.SIGWINCH, lambda *_: wake())
     try:
         with Live(console=console, screen=True, auto_refresh=False, transient=True) as live:
             while not view.over:

@@ -161,7 +161,7 @@ class Pruning:
         return jnp.broadcast_to(_kept(norms[None], sparsity).reshape(shape), values.shape)
 
     def _first_mask(self, path: tuple[Any, ...], values: Any) -> Any:
-        if not self.select.takes(path_name(path) or LONE_LEAF, values):
+        if not self.select.includes(path_name(path) or LONE_LEAF, values):
             return None
         there = values != 0
         return there | ~there.any()

@@ -46,7 +46,7 @@ class Selection:
         only, exclude = _several(self.only), _several(self.exclude)
         return (not only or any(re.search(p, name) for p in only)) and not any(re.search(p, name) for p in exclude)
 
-    def takes(self, name: str, leaf: Any) -> bool:
+    def includes(self, name: str, leaf: Any) -> bool:
         """Whether a tensor is compressed. `leaf`: anything with a shape and a dtype."""
         size = 1
         for length in leaf.shape:
@@ -74,7 +74,7 @@ class Selection:
                         f"cannot {doing} {name}, whose dtype is {tensors[name].dtype}; "
                         f"leave it out of only={pattern!r}."
                     )
-        found = [name for name, leaf in tensors.items() if self.takes(name, leaf)]
+        found = [name for name, leaf in tensors.items() if self.includes(name, leaf)]
         if not found:
             raise ModelError(
                 f"there is nothing to {doing}: no floating-point tensor with two axes or more and at least "

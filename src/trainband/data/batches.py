@@ -185,10 +185,10 @@ class Batches:
         whole = len(order) // size
         for start in range(0, whole, ahead):
             rows = order[start * size : min(start + ahead, whole) * size].reshape(-1, size)
-            yield tuple(take(array, rows) for array in self._arrays)
+            yield tuple(gather(array, rows) for array in self._arrays)
         if whole * size < len(order):
             rest = order[whole * size :].reshape(1, -1)
-            yield tuple(take(array, rest) for array in self._arrays)
+            yield tuple(gather(array, rest) for array in self._arrays)
 
     def peek(self) -> tuple[Array, ...]:
         """Return the first batch, for its shapes and dtypes, without advancing any iteration."""
@@ -296,7 +296,7 @@ def batches_ahead(arrays: Sequence[Array], batch_size: int) -> int:
     return max(1, _BLOCK_BYTES // max(1, batch_size * row_bytes))
 
 
-def take(array: Array, rows: NDArray[np.intp]) -> Array:
+def gather(array: Array, rows: NDArray[np.intp]) -> Array:
     """Gather rows into fresh memory, each batch on a 64-byte boundary.
 
     Args:

@@ -167,7 +167,7 @@ class PieceLedger:
         if request.want:
             answer = self._next(worker)
         else:
-            book.give_back(worker)
+            book.return_pieces(worker)
             answer = self._answer("end")
         past = (
             last.past
@@ -187,12 +187,12 @@ class PieceLedger:
 
     def release(self, worker: int) -> None:
         """Takes back the pieces of a worker that died or left."""
-        self._book.give_back(worker)
+        self._book.return_pieces(worker)
         self._last.pop(worker, None)
 
     def release_reserved(self, worker: int) -> bool:
         """Takes back the pieces that are only reserved for a worker; returns whether there were any."""
-        return self._book.give_back_reserved(worker)
+        return self._book.return_reserved(worker)
 
     def release_all_but(self, workers: Collection[int]) -> None:
         """Takes back the pieces of all other workers, as after a restore with fewer workers."""
@@ -225,7 +225,7 @@ class PieceLedger:
         try:
             copied = msgspec.msgpack.decode(data, type=_Copy)
             ledger = cls(copied.settings)
-            ledger._take_on(copied.book, copied.repeated)
+            ledger._resume_from(copied.book, copied.repeated)
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError) as exc:
             raise DataError(f"this is not the copy of a ledger of pieces: {exc}") from exc
         ledger._last = copied.last
@@ -248,12 +248,12 @@ class PieceLedger:
                 (epoch, piece): Share(done, given=False, doubt=Doubt(doubt))
                 for epoch, piece, done, doubt in record.returned
             }
-            ledger._take_on(PieceBook(record.next, held, returned, set(record.ahead)), record.repeated)
+            ledger._resume_from(PieceBook(record.next, held, returned, set(record.ahead)), record.repeated)
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError) as exc:
             raise DataError(f"this is not the record of a ledger of pieces: {exc}") from exc
         return ledger
 
-    def _take_on(self, book: PieceBook, repeated: int) -> None:
+    def _resume_from(self, book: PieceBook, repeated: int) -> None:
         """Resumes from a book after checking that it is possible with these settings."""
         book.check(self._settings)
         if not 0 <= repeated <= 2 * MOST:
@@ -286,7 +286,7 @@ class PieceLedger:
 
     def _next(self, worker: int) -> LeaseAnswer:
         """Hands out a piece if there is one for the worker."""
-        taken = self._book.take(worker, self._settings)
+        taken = self._book.assign(worker, self._settings)
         if taken is None:
             holders = tuple(sorted(other for other in self._book.holders() if other != worker))
             return self._answer("wait", holders) if holders else self._answer("end")

@@ -51,7 +51,7 @@ class PieceBatches:
         """Whether all examples that were read are in batches that were taken. Other threads may ask."""
         return not (self._rows or self._parts or self._made)
 
-    def begin(self, hold: Hold) -> None:
+    def start_piece(self, hold: Hold) -> None:
         """Starts reading a piece, once `next` has nothing left of those before it."""
         epoch = hold.piece[0]
         if self._order[0] != epoch:
@@ -62,7 +62,7 @@ class PieceBatches:
         self._barren += 1
 
     def next(self) -> tuple[Any] | None:
-        """Returns the next batch, which `take` then describes; `None` if too little was read for one.
+        """Returns the next batch, which `pop_contents` then describes; `None` if too little was read for one.
 
         Raises:
           DataError: `load` returned what cannot be a batch, or no example for as many pieces as an epoch has.
@@ -81,7 +81,7 @@ class PieceBatches:
         self._make([size] * (min(self._rows, wanted) // size))
         return (next(self._ready),)
 
-    def take(self) -> Given:
+    def pop_contents(self) -> Given:
         """Returns the contents of the last batch of `next`."""
         return self._made.popleft()
 
@@ -89,7 +89,7 @@ class PieceBatches:
         """Makes a short batch of the remaining rows, for `next`."""
         self._make([self._rows])
 
-    def leave_out(self) -> list[Mark]:
+    def drop_rest(self) -> list[Mark]:
         """Drops the rows that are in no batch; returns how far their pieces are without them."""
         marks = {hold.piece: (hold, chunk.mark(chunk.count)) for hold, chunk, _ in self._parts}
         self._parts.clear()

@@ -138,7 +138,7 @@ class PieceBook:
         """Returns the workers that hold pieces or have some reserved."""
         return [worker for worker, shares in self.held.items() if shares]
 
-    def take(self, worker: int, settings: SourceSettings) -> tuple[Piece, Share] | None:
+    def assign(self, worker: int, settings: SourceSettings) -> tuple[Piece, Share] | None:
         """Gives a piece to a worker: one reserved for it, else one given back, else the next one.
 
         Returns:
@@ -198,12 +198,12 @@ class PieceBook:
             if share.given and (closing or piece not in listed):
                 mine[piece] = replace(share, given=False, doubt=Doubt.NONE if closing else share.doubt)
 
-    def give_back(self, worker: int) -> None:
+    def return_pieces(self, worker: int) -> None:
         """Offers a worker's pieces to all."""
         for piece, share in self.held.pop(worker, {}).items():
             self._return(piece, share)
 
-    def give_back_reserved(self, worker: int) -> bool:
+    def return_reserved(self, worker: int) -> bool:
         """Offers only the pieces reserved for a worker to all; returns whether there were any."""
         mine = self.held.get(worker, {})
         reserved = {piece: share for piece, share in mine.items() if not share.given}

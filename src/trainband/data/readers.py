@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainband.data.batches import batches_ahead, take
+from trainband.data.batches import batches_ahead, gather
 from trainband.errors import DataError
 
 Rows = Any
@@ -97,8 +97,8 @@ class Arrays(Reader):
         """Gathers the rows; all sizes are the same."""
         rows = _joined(parts).reshape(len(sizes), sizes[0])
         if self._bare:
-            return iter(take(self._arrays[0], rows))
-        return zip(*(take(array, rows) for array in self._arrays), strict=True)
+            return iter(gather(self._arrays[0], rows))
+        return zip(*(gather(array, rows) for array in self._arrays), strict=True)
 
 
 @dataclass(frozen=True, slots=True)

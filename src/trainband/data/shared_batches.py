@@ -184,7 +184,7 @@ class SharedIterator(Iterator[Any]):
         self.pause = self._closed.wait
         self.on_wait = None
         self._told = False
-        self._begin(Visits())
+        self._start_iterator(Visits())
 
     def __next__(self) -> Any:
         """Returns the next batch.
@@ -202,11 +202,11 @@ class SharedIterator(Iterator[Any]):
                 if answer is None:
                     break
                 if hold is not None:
-                    self._batches.begin(hold)
+                    self._batches.start_piece(hold)
                     continue
                 self._over = answer.kind == "end"
                 if not self._batches.rows and not self._over:
-                    self._leave_out()
+                    self._drop_rest()
                     self._wait(answer.holders, waited_s)
                     waited_s += _PAUSE_S
                     continue
@@ -214,10 +214,10 @@ class SharedIterator(Iterator[Any]):
             if self._batches.rows and not self._owner.drop_remainder:
                 self._batches.make_short()
                 continue
-            self._leave_out()
+            self._drop_rest()
             if self._over:
                 self._owner.ended(True)
-                self._leave()
+                self._send_last_report()
                 break
         raise StopIteration
 
@@ -226,7 +226,7 @@ class SharedIterator(Iterator[Any]):
         with self._lock:
             self._told = True
             self._owner.visited(self._visits.trained(count))
-        self._leave()
+        self._send_last_report()
 
     def get_state(self) -> dict[str, Any]:
         """Returns the training's position, in plain values; batches not trained on come again."""
@@ -253,7 +253,7 @@ class SharedIterator(Iterator[Any]):
             raise DataError(f"this is not a position in shared data: {type(exc).__name__}: {exc}.") from exc
         self._owner.restore(state.get("ledger"))
         with self._lock:
-            self._begin(visits)
+            self._start_iterator(visits)
             self._owner.visited(visited - self._owner.report.examples_visited)
             self._owner.ended(False)
 
@@ -261,12 +261,12 @@ class SharedIterator(Iterator[Any]):
         """Ends a wait, and gives back pieces that were not trained on. Idempotent."""
         self._closed.set()
         try:
-            self._leave()
+            self._send_last_report()
         except TrainbandError:
             # The ledger cannot be reached, or has ended with the job; the lease expires anyway.
             return
 
-    def _begin(self, visits: Visits) -> None:
+    def _start_iterator(self, visits: Visits) -> None:
         """Begins another iterator, which has not been given a piece."""
         self._iterator = self._runtime.token(6)
         self._number = 1
@@ -283,15 +283,15 @@ class SharedIterator(Iterator[Any]):
             raise
         if batch is not None:
             with self._lock:
-                self._visits.give(self._batches.take())
+                self._visits.record_given(self._batches.pop_contents())
                 if not self._told:
                     self._owner.visited(self._visits.trained_all())
         return batch
 
-    def _leave_out(self) -> None:
+    def _drop_rest(self) -> None:
         """Drops the rows that will be in no batch."""
         with self._lock:
-            self._visits.leave_out(self._batches.leave_out())
+            self._visits.record_dropped(self._batches.drop_rest())
 
     def _wait(self, holders: Sequence[int], waited_s: float) -> None:
         """Waits briefly before the next request, and reports it from time to time."""
@@ -306,7 +306,7 @@ class SharedIterator(Iterator[Any]):
                 f"worker takes over if it is lost ({waited_s + _PAUSE_S:.0f} s)"
             )
 
-    def _leave(self) -> None:
+    def _send_last_report(self) -> None:
         """Sends the last report if it is due and not yet sent."""
         with self._lock:
             done = self._over and self._batches.is_empty and not self._visits.awaited

@@ -80,7 +80,7 @@ class Visits:
         hold = self._holds[piece] = Hold(piece, begin, stop, start, row)
         return hold
 
-    def give(self, given: Given) -> None:
+    def record_given(self, given: Given) -> None:
         """Records that a batch was given."""
         self._given.append(given)
 
@@ -98,7 +98,7 @@ class Visits:
         """Records that all given batches have been trained on; returns how many examples are new."""
         return self.trained(self._batches + len(self._given))
 
-    def leave_out(self, marks: Iterable[Mark]) -> None:
+    def record_dropped(self, marks: Iterable[Mark]) -> None:
         """Records that the rows before these marks will be in no batch."""
         if self._given:
             self._given[-1].marks.extend(marks)

@@ -146,7 +146,7 @@ def with_quantised_constants(closed: Any, weights: Sequence[NDArray[Any]]) -> tu
         steps = np.asarray(scale.val if isinstance(scale, Literal) else found[scale], np.float32)
         axis = _axis_of(steps, found[values].shape)
         composite = _composite(found[values], steps, axis)
-        if composite is not None and _takes_quantised(jaxpr, jaxpr.eqns[at].outvars[0], axis):
+        if composite is not None and _accepts_quantised(jaxpr, jaxpr.eqns[at].outvars[0], axis):
             eqns[at] = composite.replace(outvars=jaxpr.eqns[at].outvars, source_info=jaxpr.eqns[at].source_info)
             made = True
     return part_of(ClosedJaxpr(jaxpr.replace(eqns=eqns), closed.consts), jaxpr.outvars), made
@@ -165,7 +165,7 @@ def _axis_of(scale: NDArray[Any], shape: tuple[int, ...]) -> int | None:
     return None if not axes else axes[0] if len(axes) == 1 else -1
 
 
-def _takes_quantised(jaxpr: Any, var: Any, axis: int | None) -> bool:
+def _accepts_quantised(jaxpr: Any, var: Any, axis: int | None) -> bool:
     """Whether a constant goes only into products that LiteRT has for quantised weights.
 
     For others (a gather from an embedding, a product over two axes) the converter crashes, or uses wrong scales.
@@ -175,7 +175,9 @@ def _takes_quantised(jaxpr: Any, var: Any, axis: int | None) -> bool:
         name, params = eqn.primitive.name, eqn.params
         at = next(i for i, atom in enumerate(eqn.invars) if atom is var)
         if name == "transpose":
-            taken = _takes_quantised(jaxpr, eqn.outvars[0], None if axis is None else params["permutation"].index(axis))
+            taken = _accepts_quantised(
+                jaxpr, eqn.outvars[0], None if axis is None else params["permutation"].index(axis)
+            )
         elif name == "dot_general":
             contracted, batched = (sides[at] for sides in params["dimension_numbers"])
             taken = var.aval.ndim == 2 and len(contracted) == 1 and not batched and axis not in contracted

@@ -136,7 +136,7 @@ class _Inlining:
                 for name, inner in _inner(eqn.params).items()
             }
             eqns.append(eqn.replace(invars=inputs, outvars=outputs, params=params))
-            self._note_constant(eqns[-1], jaxpr)
+            self._evaluate_constant(eqns[-1], jaxpr)
         return eqns
 
     def _called(self, eqn: JaxprEqn, atoms: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
@@ -171,7 +171,7 @@ class _Inlining:
             return np.asarray(atom.val, aval.dtype)
         return self._constants.get(atom)
 
-    def _note_constant(self, eqn: JaxprEqn, jaxpr: Any) -> None:
+    def _evaluate_constant(self, eqn: JaxprEqn, jaxpr: Any) -> None:
         """Evaluates an equation of constants, if it is small."""
         inputs = [self._constant(atom) for atom in eqn.invars]
         avals: list[Any] = [var.aval for var in eqn.outvars]

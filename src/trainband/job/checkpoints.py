@@ -77,7 +77,7 @@ class Saving(Protocol):
     """A checkpoint that was ordered: poll it until all parts are written, then commit it."""
 
     @property
-    def begun_at(self) -> float | None:
+    def started_at(self) -> float | None:
         """When its step was reached, by `time.monotonic`, as precisely as is known."""
         ...
 

@@ -43,7 +43,7 @@ class Steps(Protocol):
         """The training that began last, as far as this task knows."""
         ...
 
-    def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
+    def start_training(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
         """Begins a training until global step `last_step`; returns whether any update is left to make.
 
         The chief's values count; a worker that becomes the chief while it waits for them uses its own.
@@ -65,7 +65,7 @@ class Steps(Protocol):
           batch: compiles its step first, which may take long.
         """
 
-    def take_known(self) -> Sequence[tuple[int, float]]:
+    def pop_known(self) -> Sequence[tuple[int, float]]:
         """Returns losses that became known since the last report, see `StepReport.known`; each one once."""
         ...
 
@@ -179,7 +179,7 @@ class Checkpoints(Protocol):
         """
         ...
 
-    def leave_worker_state(self, training: int, position: str, behind: int = 0) -> None:
+    def store_worker_state(self, training: int, position: str, behind: int = 0) -> None:
         """Stores what this task needs to resume from here, or from `behind` of its steps earlier.
 
         `position`: at that step. See `WorkerState`.

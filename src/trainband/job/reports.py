@@ -158,7 +158,7 @@ class StepReport:
       done: whether the job has made all requested updates.
       refusal: why the gradient was refused as not finite; empty if it was not.
       metrics: of the batch, by name: scalar arrays, perhaps still being computed.
-      worker_state: if a checkpoint waits for `Checkpoints.leave_worker_state`: how many of this task's steps came
+      worker_state: if a checkpoint waits for `Checkpoints.store_worker_state`: how many of this task's steps came
         after it.
       stopped: why no further step can be made, if another task has ended the training of all.
       steps: how many steps this reports, if one call computed several; loss and metrics are those of the last one.

@@ -52,7 +52,7 @@ class SharedSources:
         """Returns every ledger as it is, for a standby."""
         return {name: ledger.copy() for name, ledger in self._ledgers.items()}
 
-    def take_over(self, copies: Mapping[str, bytes]) -> None:
+    def replace_ledgers(self, copies: Mapping[str, bytes]) -> None:
         """Replaces all ledgers by a copy. Raises `DataError` if it is invalid; then nothing changes."""
         self._ledgers = {name: PieceLedger.from_copy(data) for name, data in copies.items()}
 

@@ -28,8 +28,8 @@ class Callbacks(keras.callbacks.CallbackList):  # type: ignore[misc, name-define
         super().__init__(callbacks, **settings)
         bars = [callback for callback in self.callbacks if isinstance(callback, keras.callbacks.ProgbarLogger)]
         others = [callback for callback in self.callbacks if callback not in bars]
-        self._at_begin = [callback for callback in others if _hears(callback, "begin")]
-        self._at_end = [callback for callback in others if _hears(callback, "end")]
+        self._at_begin = [callback for callback in others if _handles_batches(callback, "begin")]
+        self._at_end = [callback for callback in others if _handles_batches(callback, "end")]
         self._bars = [bar for bar in bars if self.params.get("verbose") != 2]
         self._drawn_at = 0.0
 
@@ -50,7 +50,7 @@ class Callbacks(keras.callbacks.CallbackList):  # type: ignore[misc, name-define
             self._drawn_at = time.monotonic()
 
 
-def _hears(callback: Any, when: str) -> bool:
+def _handles_batches(callback: Any, when: str) -> bool:
     """Whether a callback handles batches."""
     return any(
         name in vars(callback) or getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name)
@@ -67,8 +67,8 @@ class Bridge(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
         self._order = order
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's form
-        self._training.begin_epoch(epoch)
-        self._order.begin_epoch(epoch)
+        self._training.start_epoch(epoch)
+        self._order.start_epoch(epoch)
 
 
 def with_bridge(callbacks: Any, training: Training, order: Order, **settings: Any) -> Any:

@@ -121,7 +121,7 @@ class Job:
         if together or changed or (fresh and self._optimizer_has_begun()):
             engine.values.assign(*self._values_of_model())
 
-    def take_changes(self) -> None:
+    def adopt_changes(self) -> None:
         """Takes over a callback's changes to the model during a training.
 
         Raises:

@@ -105,12 +105,12 @@ class KerasOptimizer:
             slots[id(rate)] = (LEARNING_RATE, "")
         add = optimizer.add_variable_from_reference
 
-        def noted(reference_variable: Any, name: str | None = None, initializer: Any = "zeros") -> Any:
+        def add_and_record(reference_variable: Any, name: str | None = None, initializer: Any = "zeros") -> Any:
             made = add(reference_variable, name=name, initializer=initializer)
             slots[id(made)] = (name or "var", names[id(reference_variable)])
             return made
 
-        object.__setattr__(optimizer, "add_variable_from_reference", noted)
+        object.__setattr__(optimizer, "add_variable_from_reference", add_and_record)
         optimizer.build(variables)
         taken: set[str] = set()
         for variable in optimizer.variables:

@@ -130,7 +130,7 @@ class Order:
         self._epoch: int | None = None
         self._passes = 0
 
-    def begin_epoch(self, epoch: int) -> None:
+    def start_epoch(self, epoch: int) -> None:
         """Restarts the count of passes: fast workers make more of them in an epoch than slow ones."""
         if self._by_epoch or self._epoch is None:
             self._epoch, self._passes = epoch, 0

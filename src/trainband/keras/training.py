@@ -71,7 +71,7 @@ class Training:
         self._resumed = 0 if self._updates is None else min(steps // self._updates, self._epochs - self._first_epoch)
         return self._resumed
 
-    def begin_epoch(self, epoch: int) -> None:
+    def start_epoch(self, epoch: int) -> None:
         """Begins an epoch."""
         if self._job is None and not self._resumed:
             self._first_epoch = epoch  # a callback such as BackupAndRestore may have made it begin later
@@ -94,11 +94,11 @@ class Training:
         batch = None
         if self._job is None:
             batch = self._next(iterator)
-            self._begin(batch)
+            self._start(batch)
         assert self._job is not None
         session = self._joined()
         if self._synced:
-            self._job.take_changes()
+            self._job.adopt_changes()
         for made in range(self._model.steps_per_execution):
             if self._steps == self._updates:
                 break
@@ -126,7 +126,7 @@ class Training:
             if self._alone or self._updates is None:
                 break
 
-    def _begin(self, batch: Any) -> None:
+    def _start(self, batch: Any) -> None:
         job = self._job_for(batch)
         hooks = []
         if self._updates is not None:

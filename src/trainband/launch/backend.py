@@ -31,7 +31,7 @@ class Watcher:
 
     line: Callable[[Task, str, str], None] = drop
     started: Callable[[Task], None] = drop
-    note: Callable[[str], None] = drop
+    report: Callable[[str], None] = drop
     keep_lines: int = 20
 
 

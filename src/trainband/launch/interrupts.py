@@ -51,7 +51,7 @@ class Interrupts:
             try:
                 yield
             finally:
-                self._take_signals()
+                self._read_signals()
                 self._signals = None
                 self._ready.unregister(signals)
                 if self._selector is not None:
@@ -59,7 +59,7 @@ class Interrupts:
 
     def has_come(self) -> bool:
         """Whether one is pending."""
-        self._take_signals()
+        self._read_signals()
         return any(reader == self._reader for reader, _ in self._ready.poll(0))
 
     def read(self, timeout_s: float = 0.0) -> list[int]:
@@ -71,7 +71,7 @@ class Interrupts:
         """Returns the next pending one; 0 without one."""
         return os.read(self._reader, 1)[0] if self.has_come() else 0
 
-    def _take_signals(self) -> None:
+    def _read_signals(self) -> None:
         """Adds the signals that have arrived."""
         if self._signals is not None:
             for number in self._signals.read():

@@ -35,14 +35,14 @@ class JobHandle:
     def __init__(self, backend: Backend, request: JobRequest, *, show: Callable[[str], None] | None) -> None:
         self._show = show
         self._lines: deque[tuple[Task | None, str]] = deque(maxlen=KEEP)
-        self._run: Run = backend.prepare(request, Watcher(line=self._take_line, note=self._take_note))
+        self._run: Run = backend.prepare(request, Watcher(line=self._add_line, report=self._add_report))
         self._outcome: Outcome | None = None
         self._tasks = request.tasks()
         self._error: BaseException | None = None
-        self._begun = threading.Event()
+        self._started = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="trainband-job", daemon=True)
         self._thread.start()
-        self._begun.wait()
+        self._started.wait()
         if self._error is not None:
             raise self._error
 
@@ -105,12 +105,12 @@ class JobHandle:
     def _follow(self) -> None:
         try:
             with self._run:
-                self._begun.set()
+                self._started.set()
                 self._outcome = self._run.wait()
         except BaseException as exc:  # raised in the waiting thread
             self._error = exc
         finally:
-            self._begun.set()
+            self._started.set()
 
     def _failure(self, outcome: Outcome) -> TrainbandError:
         if outcome.failed is None:  # the platform has ended the job
@@ -118,13 +118,13 @@ class JobHandle:
         last = "\n".join(f"    {line}" for line in self._run.last_lines(outcome.failed))
         return JobFailed(f"{outcome.failed} failed: {outcome.reason}. Its last lines:\n{last}")
 
-    def _take_line(self, task: Task, stream: str, text: str) -> None:  # noqa: ARG002 - a watcher's signature
-        self._take(task, text)
+    def _add_line(self, task: Task, stream: str, text: str) -> None:  # noqa: ARG002 - a watcher's signature
+        self._add(task, text)
 
-    def _take_note(self, text: str) -> None:
-        self._take(None, printable(text, newline="\n    "))
+    def _add_report(self, text: str) -> None:
+        self._add(None, printable(text, newline="\n    "))
 
-    def _take(self, task: Task | None, text: str) -> None:
+    def _add(self, task: Task | None, text: str) -> None:
         self._lines.append((task, text))
         if self._show is not None:
             self._show(_prefixed(task, text))

@@ -98,7 +98,7 @@ class LocalCluster(SupervisedCluster):
             tls=tls,
             environment=environ,
         )
-        watcher = Watcher(line=on_line or drop, note=on_note or drop, keep_lines=keep_lines)
+        watcher = Watcher(line=on_line or drop, report=on_note or drop, keep_lines=keep_lines)
         super().__init__(request, ThisMachine(host, threads), watcher, grace=grace, clock=clock)
 
     def process_id(self, task: Task) -> int:

@@ -184,7 +184,7 @@ class TaskProcess:
             if errors is None and texts is None:
                 break
             for name, lines in (("stdout", texts), ("stderr", errors)):
-                yield from ((name, line) for line in self._keep(lines or ()))
+                yield from ((name, line) for line in self._record_lines(lines or ()))
 
     def finish(self) -> Iterator[tuple[str, str]]:
         """The last lines of a task that has exited, if they have no line end.
@@ -192,9 +192,9 @@ class TaskProcess:
         It does not wait for the pipes to close, because a process that the task left behind may hold them open.
         """
         for name, cutter in self._splitters.items():
-            yield from ((name, line) for line in self._keep(cutter.finish()))
+            yield from ((name, line) for line in self._record_lines(cutter.finish()))
 
-    def _keep(self, lines: Sequence[str]) -> Sequence[str]:
+    def _record_lines(self, lines: Sequence[str]) -> Sequence[str]:
         self.last_lines.extend(lines)
         return lines
 

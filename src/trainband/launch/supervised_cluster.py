@@ -215,7 +215,7 @@ class SupervisedCluster:
         here = self._machines.is_here
         self._owned.callback(self._shared.close)
         if here and self._request.restarts.limit:
-            self._environ = self._shared.share_what_is_compiled(self._environ, self._watcher.note)
+            self._environ = self._shared.share_what_is_compiled(self._environ, self._watcher.report)
         self._owned.callback(self._files.close)
         self._files.make(self._clusters, self._hosts(), secure=self._needs_secret)
         self._environ = self._files.add_to(self._environ)
@@ -340,7 +340,7 @@ class SupervisedCluster:
                         assert self._interrupts is not None
                         self._apply(NotRestarted(tasks, str(exc), self._interrupts.read_one()))
                 case Say(text):
-                    self._watcher.note(text)
+                    self._watcher.report(text)
 
 
 def _not_started() -> ClusterError:

@@ -128,7 +128,7 @@ class Model:
     @property
     def loss_takes_key(self) -> bool:
         """Whether the loss has a third parameter, for a random key; with a state, its fourth always is one."""
-        return self.init_state is not None or takes_key(self.loss)
+        return self.init_state is not None or accepts_key(self.loss)
 
     def first_params(self) -> PyTree:
         """Returns the initial params as JAX arrays: the same on every machine for the same seed."""
@@ -229,7 +229,7 @@ def _is_floating(dtype: Any) -> bool:
         return False
 
 
-def takes_key(loss: Callable[..., Any]) -> bool:
+def accepts_key(loss: Callable[..., Any]) -> bool:
     """Whether a loss has a third parameter, for a random key."""
     try:
         parameters = inspect.signature(loss).parameters.values()

@@ -78,7 +78,7 @@ class Predictor:
             key = jax.random.key(0)
             state = None if init_state is None else jax.eval_shape(init_state, key)
             self._variables = Variables.of(jax.eval_shape(init, key), state)
-        self._takes_state = self._parts is None and _takes_state(function)
+        self._accepts_state = self._parts is None and _accepts_state(function)
 
     def program(
         self,
@@ -158,7 +158,7 @@ class Predictor:
                 params = params["params"]  # the params are one bare array
         if self._parts is not None:
             return self.function(self._parts.merged(params, state or {}, evaluates=True), batch)
-        return self.function(params, state, batch) if self._takes_state else self.function(params, batch)
+        return self.function(params, state, batch) if self._accepts_state else self.function(params, batch)
 
     def _require(self, shapes: Mapping[str, Any], source: str) -> None:
         if self._variables is None:
@@ -237,7 +237,7 @@ class Predictor:
         return ModelError(f"{what}.")
 
 
-def _takes_state(function: Callable[..., Any]) -> bool:
+def _accepts_state(function: Callable[..., Any]) -> bool:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -78,7 +78,7 @@ class Collector:
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="trainband-monitor-ask")
         self._thread = threading.Thread(target=self._run, name="trainband-monitor", daemon=True)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Asks once and publishes the result."""
         self._round += 1
         asked = {self._address} if not self._addresses else set(self._due().values())
@@ -88,7 +88,7 @@ class Collector:
         came = {address: future for address, future in self._pending.items() if future.done()}
         for address, future in came.items():
             del self._pending[address]
-            self._note(address, future)
+            self._record_answer(address, future)
         if not self._addresses:
             self._publish({0: self._answers[0]} if 0 in self._answers else {})
         else:
@@ -125,7 +125,7 @@ class Collector:
     def _run(self) -> None:
         due = time.monotonic()
         while not self._stop.is_set():
-            self.look()
+            self.poll()
             due = max(due + EVERY_S, time.monotonic())
             self._stop.wait(due - time.monotonic())
 
@@ -153,7 +153,7 @@ class Collector:
     def _inquiry(self, address: str) -> Inquiry:
         return Inquiry(address, ANSWER_S, credentials=credentials_for(self._address))
 
-    def _note(self, address: str, future: Future[PsStatus]) -> None:
+    def _record_answer(self, address: str, future: Future[PsStatus]) -> None:
         try:
             status = future.result()
         except TrainbandError as exc:

@@ -92,12 +92,12 @@ class DirectorySource:
         self._checkpoints: list[CheckpointRow] = []
         self._read: tuple[object, ...] = ()
         self._variables_of: tuple[int, tuple[VariableStatus, ...]] = (-1, ())
-        self._told_events = 0
+        self._published_events = 0
         self._reading = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="trainband-directory", daemon=True)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Reads what is new."""
         rows = list(checkpoints_in(self._path))
         if rows != self._checkpoints:
@@ -109,7 +109,7 @@ class DirectorySource:
             history, notes = _history_of(self._path, empty=not files)
             self._feed.set_runs(runs_of(history) if history is not None else (), notes)
             if self._alone:
-                self._tell(history)
+                self._publish(history)
         elif self._alone:
             self._age()
 
@@ -134,7 +134,7 @@ class DirectorySource:
         """Marks the job as ended, when its owner reports so, and reads the rest."""
         self._stop_reading()
         self._lives = False
-        self.look()
+        self.poll()
         now, before = self._clock(), self._feed.snapshot
         if before.state == "running":  # its chief was killed, or did not record the end
             self._feed.publish(
@@ -142,7 +142,7 @@ class DirectorySource:
             )
 
     def __enter__(self) -> DirectorySource:
-        self.look()
+        self.poll()
         self._thread.start()
         return self
 
@@ -157,10 +157,10 @@ class DirectorySource:
         least_s = pause_s = OFTEN_S if self._lives else LOOK_S
         while not self._stop.wait(pause_s):
             began = time.monotonic()
-            self.look()
+            self.poll()
             pause_s = max(least_s, (time.monotonic() - began) / MOST_SHARE)
 
-    def _tell(self, history: History | None) -> None:
+    def _publish(self, history: History | None) -> None:
         now = self._clock()
         before = self._feed.snapshot
         runs = self._feed.runs
@@ -174,8 +174,8 @@ class DirectorySource:
                 self._feed.publish(told, derive=False)
             return
         events = list(events_of(history))
-        self._feed.add_events(events[self._told_events :])
-        self._told_events = len(events)
+        self._feed.add_events(events[self._published_events :])
+        self._published_events = len(events)
         run = runs[0]
         columns = past_of(run)
         if columns["at"]:

@@ -115,14 +115,14 @@ class LiveFeed:
             self._add(events)
             if snapshot.state == "running" and self._past is None:
                 self._series.add(snapshot.at, figures(snapshot))
-                self._note_rates(snapshot)
+                self._record_rates(snapshot)
             if snapshot.checkpoint is not None and snapshot.checkpoint != before.checkpoint:
                 new = snapshot.checkpoint
                 row = CheckpointRow(new.global_step, new.nbytes, snapshot.at, new.seconds)
                 others = [one for one in self.checkpoints if one.global_step != row.global_step]
                 self.checkpoints = tuple([row, *others][:MOST_CHECKPOINTS])
                 self.changes += 1
-        self._tell()
+        self._notify()
         return events
 
     def set_checkpoints(self, checkpoints: Sequence[CheckpointRow]) -> None:
@@ -133,7 +133,7 @@ class LiveFeed:
             self.checkpoints = tuple(
                 replace(one, seconds=took.get(one.global_step)) if one.seconds is None else one for one in checkpoints
             )[:MOST_CHECKPOINTS]
-        self._tell()
+        self._notify()
 
     def set_runs(self, runs: Sequence[Run], notes: Sequence[str] = ()) -> None:
         """Replaces the histories of a directory, newest first, and the notes about them."""
@@ -141,7 +141,7 @@ class LiveFeed:
             self.changes += 1
             self.runs = tuple(runs)
             self.notes = tuple(notes)
-        self._tell()
+        self._notify()
 
     def set_past(self, columns: dict[str, list[float | None]]) -> None:
         """Replaces the series with one from another source, `at` and any of `NAMES`."""
@@ -149,13 +149,13 @@ class LiveFeed:
             self.changes += 1
             unknown: list[float | None] = [None] * len(columns["at"])
             self._past = {name: columns.get(name, unknown) for name in ("at", *NAMES)}
-        self._tell()
+        self._notify()
 
     def add_events(self, events: Sequence[Event]) -> None:
         """Adds events from another source."""
         with self._lock:
             self._add(events)
-        self._tell()
+        self._notify()
 
     def events_after(self, number: int = 0) -> list[tuple[int, Event]]:
         """Returns the events from a number on, oldest first, with their numbers, as far as they are kept."""
@@ -199,7 +199,7 @@ class LiveFeed:
             self._event_count += 1
             self._events.append((self._event_count, event))
 
-    def _note_rates(self, snapshot: JobSnapshot) -> None:
+    def _record_rates(self, snapshot: JobSnapshot) -> None:
         names = {worker.task for worker in snapshot.workers}
         for gone in self._sparks.keys() - names:
             del self._sparks[gone]
@@ -207,7 +207,7 @@ class LiveFeed:
             rates = self._sparks.setdefault(worker.task, deque(maxlen=SPARK_POINTS))
             rates.append(round(worker.rate, 3) if math.isfinite(worker.rate) else 0.0)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         with self._lock:
             listeners = list(self._listeners.values())
         for tell in listeners:

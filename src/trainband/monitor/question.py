@@ -51,7 +51,7 @@ def explained(exc: PeerError, address: str, advice: str, *, waited_s: float, lef
     if isinstance(exc, UnknownHost):
         return UnknownHost(f"{context}{exc} {advice}.")
     if isinstance(exc, Unreachable | StreamClosed):
-        if _takes_connections(address, left_s):
+        if _accepts_connections(address, left_s):
             return _no_ps(address, advice, context)
         return Unreachable(
             f"{context}nothing listens at {address}. {advice}: workers listen on nothing, and a job that has ended "
@@ -74,7 +74,7 @@ def _no_ps(address: str, advice: str, context: str) -> ProtocolError:
     )
 
 
-def _takes_connections(address: str, timeout_s: float) -> bool:
+def _accepts_connections(address: str, timeout_s: float) -> bool:
     """Whether anything listens, a ps or not. Runs in a thread, because name resolution has no deadline."""
     target = Address.parse(address, address)
     answered = threading.Event()

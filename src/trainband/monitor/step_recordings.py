@@ -127,7 +127,7 @@ class PageRecorder:
         try:
             asker = self._connect()
             try:
-                recordings = record(asker, begun.steps, heard=self._heard, stop=self._stop)
+                recordings = record(asker, begun.steps, heard=self._record_progress, stop=self._stop)
             finally:
                 asker.close()
             self.trace = trace_of(recordings)
@@ -138,7 +138,7 @@ class PageRecorder:
             self._become("failed", f"{type(exc).__name__}: {exc}")
             raise
 
-    def _heard(self, came: int, of: int) -> None:
+    def _record_progress(self, came: int, of: int) -> None:
         self.state = replace(self.state, came=came, workers=of)
 
     def _become(self, state: Literal["done", "failed"], error: str = "") -> None:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from trainband.errors import ProtocolError
 from trainband.model.layout import PACK_BYTES, ShardLayout
+from trainband.wire.frame import Bytes
 from trainband.wire.messages.following import WHOLE
-from trainband.wire.transport import Bytes
 
 SAMPLED_ROWS = 64
 """Rows of a block that are compared first: if more than half have changed, the rest is not compared."""

@@ -26,12 +26,12 @@ class Refusals:
     def __init__(self, log: Logger | LoggerAdapter[Any], clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self._noted: dict[tuple[str, str, str], float] = {}
+        self._logged_at: dict[tuple[str, str, str], float] = {}
         self._since = clock()
         self._lines = 0
-        self._unsaid = 0
+        self._unreported = 0
 
-    def note(self, who: str, what: str, error: Exception) -> bool:
+    def record(self, who: str, what: str, error: Exception) -> bool:
         """Records a refused request; returns whether it was logged.
 
         `who`: the task's place, as far as is known; `what`: its request.
@@ -39,18 +39,18 @@ class Refusals:
         who, what, why = printable(who, 100), printable(what, 40), printable(str(error), 500)
         code = error.code.value if isinstance(error, Refused) else type(error).__name__
         now, key = self._clock(), (who, what, code or why)
-        if now - self._noted.pop(key, float("-inf")) < AGAIN_S:
-            self._noted[key] = now
+        if now - self._logged_at.pop(key, float("-inf")) < AGAIN_S:
+            self._logged_at[key] = now
             return False
         if now - self._since >= NOTICE_EVERY_S:
-            if self._unsaid:
-                self._log.info("%d more requests were refused", self._unsaid)
-            self._since, self._lines, self._unsaid = now, 0, 0
-        self._noted[key] = now
-        if len(self._noted) > KNOWN:
-            del self._noted[next(iter(self._noted))]
+            if self._unreported:
+                self._log.info("%d more requests were refused", self._unreported)
+            self._since, self._lines, self._unreported = now, 0, 0
+        self._logged_at[key] = now
+        if len(self._logged_at) > KNOWN:
+            del self._logged_at[next(iter(self._logged_at))]
         if self._lines >= MOST:
-            self._unsaid += 1
+            self._unreported += 1
             return False
         self._lines += 1
         self._log.info("refused %s to %s: %s", what, who, why)

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.cluster.identity import Identity
-from trainband.cluster.resolvers.joined import note_joined
+from trainband.cluster.resolvers.joined import report_joined
 from trainband.cluster.task_metrics import publish
 from trainband.errors import ClusterError, PeerError
 from trainband.ps.metrics import ps_families
@@ -18,8 +18,8 @@ from trainband.ps.program.compiled_program import CompileProgram
 from trainband.ps.program.limits import ProgramLimits
 from trainband.ps.service.service import ParameterService
 from trainband.runtime import SYSTEM, Runtime, signals
-from trainband.runtime.logs import note_position
-from trainband.runtime.system import leave_uncollected
+from trainband.runtime.logs import add_position
+from trainband.runtime.system import freeze_loaded_objects
 from trainband.runtime.waiting import Say, Waiting, say_on_stderr
 from trainband.wire.messages import calls as m
 from trainband.wire.messages.codec import decode
@@ -133,8 +133,8 @@ class Server:
           AddressInUse, YourError: on a ps, metrics cannot be served at the address set in the environment.
         """
         if self._service is not None:
-            note_joined()
-            leave_uncollected()
+            report_joined()
+            freeze_loaded_objects()
             service, lifecycle = self._service, self._service.lifecycle
             self._say(f"{self._cluster.task} is at {self._cluster.address}")
             try:
@@ -166,7 +166,7 @@ class Server:
     def _shown(self, service: ParameterService) -> Iterator[None]:
         """A context in which metrics and the log show the ps's work."""
         with ExitStack() as stack:
-            stack.callback(note_position(service.position))
+            stack.callback(add_position(service.position))
             stack.callback(publish(self._cluster, lambda: list(ps_families([service.status()])), self._say))
             yield
 

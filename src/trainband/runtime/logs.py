@@ -60,7 +60,7 @@ Position = Callable[[], Mapping[str, int]]
 _positions: list[Position] = []
 
 
-def note_position(position: Position) -> Callable[[], None]:
+def add_position(position: Position) -> Callable[[], None]:
     """Adds the job's position to JSON events; returns an idempotent function that undoes it.
 
     Args:
@@ -123,7 +123,7 @@ class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic in
 
     def __init__(self, task: str = NOBODY, form: str = "text") -> None:
         super().__init__(sys.stderr)
-        self.takes_console = form == "json"
+        self.handles_console = form == "json"
         """Whether the records include messages to people."""
         if form == "json":
             self.setFormatter(_JsonFormatter(task))
@@ -152,13 +152,13 @@ def log_to_stderr(level: str, task: str = NOBODY, form: str = "text") -> None:
 
 def _log_exception(kind: type[BaseException], exc: BaseException, trace: TracebackType | None) -> None:
     """Logs the traceback of the exception that ends a program as one record, without other lines."""
-    if not issubclass(kind, Exception) or not any(_takes_console(handler) for handler in ROOT.handlers):
+    if not issubclass(kind, Exception) or not any(_handles_console(handler) for handler in ROOT.handlers):
         sys.__excepthook__(kind, exc, trace)
         return
     ROOT.error("%s has ended this program: %s", kind.__name__, exc, exc_info=(kind, exc, trace))
 
 
-def hand_to_program(text: str) -> bool:
+def log_if_configured(text: str) -> bool:
     """Logs a line for people if the program has configured the logger `trainband`; returns whether it did."""
     level = logging.WARNING if text.startswith("WARNING") else logging.INFO
     if not (_is_configured() and CONSOLE.isEnabledFor(level)):
@@ -171,11 +171,11 @@ def _is_configured() -> bool:
     """Whether the program shows trainband's records: with its own handler, or the root's, if it set a level."""
     handlers = (*ROOT.handlers, *CONSOLE.handlers)
     if any(
-        not isinstance(handler, LogHandler | logging.NullHandler) or _takes_console(handler) for handler in handlers
+        not isinstance(handler, LogHandler | logging.NullHandler) or _handles_console(handler) for handler in handlers
     ):
         return True
     return ROOT.propagate and bool(ROOT.level or CONSOLE.level) and logging.getLogger().hasHandlers()
 
 
-def _takes_console(handler: logging.Handler) -> bool:
-    return isinstance(handler, LogHandler) and handler.takes_console
+def _handles_console(handler: logging.Handler) -> bool:
+    return isinstance(handler, LogHandler) and handler.handles_console

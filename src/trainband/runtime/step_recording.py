@@ -102,7 +102,7 @@ class StepRecorder:
     def __init__(self, steps: int, clock: Clock = time.monotonic) -> None:
         self.left = steps
         self.clock = clock
-        self._begun: float | None = None
+        self._started_at: float | None = None
         self._since = clock()
         self._deadline = self._since + LONGEST_S
         self._spans: list[Span] = []
@@ -113,28 +113,28 @@ class StepRecorder:
         """Whether the recording has ended. Any thread may call it."""
         return self.left <= 0 or self.clock() > self._deadline
 
-    def begin(self) -> None:
+    def start_step(self) -> None:
         """Begins a step now; the current one, which is incomplete, is not recorded."""
-        self._begun = self.clock()
+        self._started_at = self.clock()
 
     def span(self, name: str, begin: float, end: float) -> None:
         """Records a part of the step."""
-        if self._begun is not None and len(self._spans) < MOST_SPANS:
+        if self._started_at is not None and len(self._spans) < MOST_SPANS:
             self._spans.append(Span(name, max(begin, 0.0), max(end, 0.0)))
 
     def push(self, push: PushTimes) -> None:
         """Records a push that was answered."""
-        if self._begun is not None and len(self._pushes) < MOST_PUSHES:
+        if self._started_at is not None and len(self._pushes) < MOST_PUSHES:
             self._pushes.append(push)
 
     def end_step(self, global_step: int, steps: int = 1) -> None:
         """Ends a step, or a call of several, and begins the next."""
         now = self.clock()
-        if self._begun is not None:
+        if self._started_at is not None:
             if len(self._spans) < MOST_SPANS:
-                self._spans.append(Span("step", self._begun, now, max(global_step, 0)))
+                self._spans.append(Span("step", self._started_at, now, max(global_step, 0)))
             self.left -= steps
-        self._begun = now
+        self._started_at = now
 
     def recording(
         self, task: str, host: str, pid: int, readings: Callable[[], tuple[ClockReading, ...]] = tuple

@@ -41,7 +41,7 @@ class StepTimes:
     waited_for: dict[str, float] = field(default_factory=dict)
     recorder: StepRecorder | None = None
 
-    def note(self, part: str, begin: float, end: float) -> None:
+    def record(self, part: str, begin: float, end: float) -> None:
         """Records the time of a part of a step, by a monotonic clock."""
         setattr(self, part, getattr(self, part) + (end - begin))
         if self.recorder is not None:
@@ -59,7 +59,7 @@ class StepTimes:
         """Of each part."""
         return {part: getattr(self, part) for part in PARTS}
 
-    def note_wait(self, name: str, begin: float, end: float) -> None:
+    def record_wait(self, name: str, begin: float, end: float) -> None:
         """Records a wait for the answer of the named ps."""
         self.waited_for[name] = self.waited_for.get(name, 0.0) + (end - begin)
 

@@ -109,7 +109,7 @@ class SystemRuntime:
         return signals.on_request_to_end(note, ctrl_c=ctrl_c)
 
 
-def leave_uncollected() -> None:
+def freeze_loaded_objects() -> None:
     """Excludes what is loaded now from garbage collection: modules, which stay to the end. Once per process.
 
     With JAX these are 130,000 objects, and the interpreter visits all of them several times as it ends: that took

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from trainband.errors import DeadlineExceeded
 from trainband.runtime.base import Clock
 from trainband.runtime.formatting import CONTINUED, LINE_PREFIX, printable
-from trainband.runtime.logs import hand_to_program
+from trainband.runtime.logs import log_if_configured
 
 Say = Callable[[str], None]
 """Shows one line to the user."""
@@ -25,7 +25,7 @@ def say_on_stderr(text: str) -> None:
     that none looks like another line of trainband.
     """
     text = printable(text, newline=f"\n{CONTINUED}")
-    if hand_to_program(text):
+    if log_if_configured(text):
         return
     sys.stderr.write(f"{LINE_PREFIX}{text}\n")  # one write, because several threads may do so at once
     sys.stderr.flush()

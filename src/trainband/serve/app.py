@@ -175,7 +175,7 @@ class App:
             raise Refusal(405, f"{scope['path'][:200]} needs {method}, not {scope['method']}.", {"Allow": method})
         if action in self._protocols or action in ("infer", "predict"):
             return await self._predict(scope, receive, action, model, version)
-        return self._tell(action, model, version)
+        return self._answer_query(action, model, version)
 
     async def _predict(self, scope: Scope, receive: Receive, action: str, model: str, version: str) -> Response:
         self._require(model, version)
@@ -275,7 +275,7 @@ class App:
 
     def _finish(self, done: Delivered, batch: BatchStatistics | None) -> None:
         if batch is not None:
-            self.metrics.note_batch(batch)
+            self.metrics.record_batch(batch)
         for work, outputs, version in done:
             work.finish(outputs, version)
 
@@ -294,7 +294,7 @@ class App:
             raise Refusal(404, f"version {version[:100]} of {name} is not served; {current.number} is.")
         return current
 
-    def _tell(self, action: str, name: str, version: str) -> Response:
+    def _answer_query(self, action: str, name: str, version: str) -> Response:
         """Answers requests other than predictions."""
         if action == "live":
             return Response.of({"live": True})

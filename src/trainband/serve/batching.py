@@ -80,7 +80,7 @@ class BatchQueue:
             return 0.0
         return max(0.0, self._waiting[0].arrived + self._max_delay_s - now)
 
-    def take(self) -> list[Work]:
+    def pop_batch(self) -> list[Work]:
         """Removes the next batch; empty if nothing is waiting."""
         batch: list[Work] = []
         room = self._max_batch

@@ -144,7 +144,7 @@ class Executor:
                 self._idle = False
                 now = self._clock()
                 late = self._queue.expired(now)
-                batch = self._queue.take()
+                batch = self._queue.pop_batch()
                 if self._closed and not batch and not late:
                     return
             if late:
@@ -175,7 +175,7 @@ class Executor:
         outputs = version.run(part)
         statistics = BatchStatistics(count, padded, self._clock() - started)
         if self.batched and first.examples > self._max_batch:
-            self._note_part(first, outputs, count, version, statistics)
+            self._record_part(first, outputs, count, version, statistics)
             return
         done: Delivered = []
         at = 0
@@ -186,7 +186,7 @@ class Executor:
             at = end
         self._deliver(done, statistics)
 
-    def _note_part(
+    def _record_part(
         self,
         work: Work,
         outputs: Mapping[str, NDArray[Any]],

@@ -37,7 +37,7 @@ class ServerMetrics:
         self.rejected = Family("counter", "trainband_serve_rejected_versions_total", text)
         self.in_flight = 0
 
-    def note_batch(self, batch: BatchStatistics) -> None:
+    def record_batch(self, batch: BatchStatistics) -> None:
         """Counts a batch."""
         self.examples.add(batch.examples)
         self.padding.add(batch.padded - batch.examples)

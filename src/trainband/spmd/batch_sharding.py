@@ -102,10 +102,10 @@ class BatchSharding:
         here = [device for device in mesh.devices.flat if device.process_index == process]
         self._only = here[0] if len(here) == 1 else None
         """The device of this process in the mesh, if it has only one."""
-        self._put: Callable[..., tuple[jax.Array, ...]] | None = None
+        self._device_put: Callable[..., tuple[jax.Array, ...]] | None = None
         """Puts NumPy arrays on it: on a CPU in half the time of `jax.device_put`, which mostly does other things."""
         if self._only is not None and self._copies:
-            self._put = jax.jit(lambda *arrays: arrays, out_shardings=SingleDeviceSharding(self._only))
+            self._device_put = jax.jit(lambda *arrays: arrays, out_shardings=SingleDeviceSharding(self._only))
 
     @property
     def parts(self) -> int:
@@ -246,11 +246,11 @@ class BatchSharding:
 
     def _place_all(self, leaves: list[Any]) -> list[jax.Array]:
         are_numpys = all(type(leaf) is np.ndarray and leaf.ndim for leaf in leaves)
-        if self._put is None or self._processes == 1 or not are_numpys:
+        if self._device_put is None or self._processes == 1 or not are_numpys:
             return [self._place(leaf) for leaf in leaves]
         return [
             jax.make_array_from_single_device_arrays(self._of_all(leaf.shape), self._split, [leaf])
-            for leaf in self._put(*map(copied, leaves))
+            for leaf in self._device_put(*map(copied, leaves))
         ]
 
     def _place(self, leaf: Any) -> jax.Array:

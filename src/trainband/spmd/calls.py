@@ -68,7 +68,7 @@ class Calls:
     def none(self) -> StepReport:
         """Returns the report of a call that makes no step because the training is over."""
         pipeline = self._pipeline
-        refusal, known = pipeline.outcomes.take_refusal(), pipeline.outcomes.take_known()
+        refusal, known = pipeline.outcomes.pop_refusal(), pipeline.outcomes.pop_known()
         return StepReport(float("nan"), pipeline.step, False, 0, pipeline.is_over, refusal, steps=0, known=known)
 
     def _one(self, several: Several) -> StepReport:
@@ -94,7 +94,7 @@ class Calls:
         ends = len(batches) < self.per_call
         if ends:
             control.ends_at = len(batches)
-            self._ending.tell(USED_UP, self._pipeline.calls, len(batches))
+            self._ending.publish(USED_UP, self._pipeline.calls, len(batches))
             several = self._inputs.filled_up(several)
         computed = self._run(self._inputs.of_call(several), batches, count=self.per_call)
         if ends:
@@ -116,7 +116,7 @@ class Calls:
         for batch in batches:
             self.examples += examples_in_step(batch, self._accumulate)
         pipeline.settle(BEHIND)
-        self.times.note("compute", begin, time.monotonic())
+        self.times.record("compute", begin, time.monotonic())
         self.times.steps += len(batches)
         return computed
 
@@ -125,8 +125,8 @@ class Calls:
         pipeline = self._pipeline
         if pipeline.is_over:
             pipeline.settle()
-        due = self._checkpoints.begin_due()
-        refusal = pipeline.outcomes.take_refusal()
+        due = self._checkpoints.start_due()
+        refusal = pipeline.outcomes.pop_refusal()
         return StepReport(
             computed.loss,
             pipeline.step,
@@ -138,5 +138,5 @@ class Calls:
             worker_state=due,
             steps=steps,
             losses=losses,
-            known=pipeline.outcomes.take_known(),
+            known=pipeline.outcomes.pop_known(),
         )

@@ -42,7 +42,7 @@ class ChiefSaving:
         self.committed = committed
         self.worker_state: bytes | None = None
         """Of this process; set once the values have been taken."""
-        self.begun_at: float | None = None
+        self.started_at: float | None = None
         """When its values were taken, by `time.monotonic`."""
         self.step: int | None = None
         """The global step of its values; `None` before they are taken."""
@@ -63,11 +63,11 @@ class ChiefSaving:
         """Whether to take its values at this global step, if not taken at an earlier one."""
         return self.waits and step >= self.at
 
-    def begin(self, step: int, contents: Contents, values: PyTree, sources: Mapping[str, str]) -> None:
+    def start(self, step: int, contents: Contents, values: PyTree, sources: Mapping[str, str]) -> None:
         """Writes these values, which nothing else uses, in the order of `contents`."""
         self._sources = sources
         self.step = step
-        self.begun_at = time.monotonic()
+        self.started_at = time.monotonic()
         leaves = jax.tree.leaves(values)
 
         def write() -> None:
@@ -157,7 +157,7 @@ class Checkpoints:
         """Whether all others wait for orders to give the chief their parts."""
         pipeline.announcement = self._announcement
 
-    def begin_training(self) -> None:
+    def start_training(self) -> None:
         """Forgets orders of the previous training, which the other processes no longer receive."""
         self._saved_step = None
         if self._group.count > 1:
@@ -171,14 +171,14 @@ class Checkpoints:
             at = max(at or 0, pipeline.step + (KNOWN_AFTER + 1) * self._per_call)
             if pipeline.last_step is not None:
                 at = min(at, pipeline.last_step)
-        self._saving = saving = ChiefSaving(directory, at or 0, self._group, self._note_committed)
+        self._saving = saving = ChiefSaving(directory, at or 0, self._group, self._set_status)
         if in_parts and at_once and saving.due(pipeline.step):
             self._announced = saving
             self._order("gather")
-        self.begin_due()
+        self.start_due()
         return saving
 
-    def _note_committed(self, status: CheckpointStatus) -> None:
+    def _set_status(self, status: CheckpointStatus) -> None:
         self.status = status
 
     def _announcement(self) -> float:
@@ -192,10 +192,10 @@ class Checkpoints:
         pipeline.settle()  # when the others receive it, they know all earlier outcomes
         return float(max(saving.at, saving.step or 0) - pipeline.step + BIAS)
 
-    def begin_due(self) -> int | None:
+    def start_due(self) -> int | None:
         """Begins a checkpoint of the current state, if one is due: see `StepReport.worker_state`."""
         if not self._group.is_chief:
-            return self._give_what_is_due()
+            return self._contribute_due()
         if self._saving is None or not self._saving.due(self._pipeline.step):
             return None
         self._pipeline.settle()
@@ -203,10 +203,10 @@ class Checkpoints:
         if not self._saving.due(step):  # a step was refused
             return None
         values = self._values.gathered() if self._values.in_parts else self._values.copies()
-        self._saving.begin(step, self._values.contents(), values, self._data.record())
+        self._saving.start(step, self._values.contents(), values, self._data.record())
         return 0
 
-    def _give_what_is_due(self) -> int | None:
+    def _contribute_due(self) -> int | None:
         pipeline = self._pipeline
         if self._is_announced_due():
             pipeline.settle()
@@ -225,7 +225,7 @@ class Checkpoints:
     def _is_announced_due(self) -> bool:
         return self._pipeline.saves_at is not None and self._pipeline.step >= self._pipeline.saves_at
 
-    def leave_worker_state(self, training: int, position: str, behind: int = 0) -> None:
+    def store_worker_state(self, training: int, position: str, behind: int = 0) -> None:
         """Leaves the state that this process needs to resume from here, or from `behind` of its steps ago.
 
         `position`: at that step. See `WorkerState`.

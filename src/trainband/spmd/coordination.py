@@ -73,7 +73,7 @@ class Coordination:
         _claim(f"as {tasks[index]}")
         count = len(tasks)
         address = Address.parse(coordinator, tasks[0])
-        certificates = _look_at_security(credentials, address, tasks[index], say, is_chief=index == 0)
+        certificates = _check_security(credentials, address, tasks[index], say, is_chief=index == 0)
         proof = Proof.of(credentials, tasks[index])
         self._links = links = Links(address, index, tasks, start_s, say, proof)
         self._service: Any = None
@@ -89,7 +89,7 @@ class Coordination:
         self.store: KeyValueStore = JaxKeyValueStore(self._client, where)
         """Holds the processes' messages."""
         self.seal, self.cut_off, self.hang_up = links.seal, links.cut_off, links.hang_up
-        inside.take_part(self._client, self._service, index, count, coordinator, own_host)
+        inside.set_distributed_state(self._client, self._service, index, count, coordinator, own_host)
 
     @property
     def lost(self) -> bool:
@@ -148,7 +148,7 @@ def connected(
     return client
 
 
-def _look_at_security(
+def _check_security(
     credentials: Credentials, chief: Address, task: str, say: Say, *, is_chief: bool
 ) -> CertificateFiles | None:
     """Returns the certificates for JAX's part, if it takes any; warns once of what is not protected.
@@ -169,7 +169,7 @@ def _look_at_security(
         )
     if credentials.tls is None:
         return None
-    if not inside.takes_certificates():
+    if not inside.accepts_certificates():
         if is_chief:
             say("WARNING: this version of JAX does not encrypt its coordination service; JAX 0.12 does")
         return None
@@ -179,7 +179,7 @@ def _look_at_security(
 def _claim(what: str) -> None:
     global _started
     with _lock:
-        if _started or inside.takes_part():
+        if _started or inside.is_distributed():
             raise ClusterError(
                 f"this process already takes part in a job of several workers ({_started or 'jax.distributed'}): "
                 "construct only one MultiWorkerMirrored or ModelParallel with a cluster per process, and do not call "

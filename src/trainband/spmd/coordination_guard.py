@@ -51,10 +51,10 @@ class CoordinationGuard:
             except OSError:
                 return  # closed
             self._strangers.add(caller)
-            let_in = functools.partial(self._let_in, caller)
+            let_in = functools.partial(self._admit, caller)
             self._runtime.thread(let_in, "trainband-coordination-guard").start()
 
-    def _let_in(self, caller: Socket) -> None:
+    def _admit(self, caller: Socket) -> None:
         with caller:
             try:
                 proved = self._proof.ask(caller, COORDINATION)

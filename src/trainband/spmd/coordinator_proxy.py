@@ -83,7 +83,7 @@ class CoordinatorProxy:
                 inner, _ = self._listener.accept()
             except OSError:
                 return  # closed
-            self._keep(inner)
+            self._register(inner)
             self._spawn(functools.partial(self._connect, inner))
 
     def _connect(self, inner: Socket) -> None:
@@ -92,7 +92,7 @@ class CoordinatorProxy:
             self.broken.set()
             return  # `inner` stays open, and waits
         outer.settimeout(None)
-        self._keep(outer)
+        self._register(outer)
         outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._spawn(lambda: pump(inner, outer))
         if not pump(outer, inner):
@@ -109,7 +109,7 @@ class CoordinatorProxy:
                 where = f"the coordination service at {self._upstream[0]}"
                 outer = self._network.connect(*self._upstream, CONNECT_S)
                 try:
-                    self._proof.give(outer, COORDINATION, self._chief, where)
+                    self._proof.present(outer, COORDINATION, self._chief, where)
                 except (OSError, AuthenticationError):  # it is ending, or another program has its port now
                     outer.close()
                 else:
@@ -117,7 +117,7 @@ class CoordinatorProxy:
             self._runtime.sleep(RETRY_S)
         return None
 
-    def _keep(self, one: Socket) -> None:
+    def _register(self, one: Socket) -> None:
         with self._lock:
             self._sockets.append(one)
             closed = self._closed

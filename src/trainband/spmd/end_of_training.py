@@ -21,17 +21,17 @@ class EndOfTraining:
         """Why the training has ended, once this process knows that it has."""
         self.until = 0
         """How many calls of it all processes make, once known."""
-        self._has_told = False
+        self._has_published = False
 
-    def begin(self, training: int) -> None:
+    def start_training(self, training: int) -> None:
         """Begins the training with this number."""
         self.key, self.reached, self.until = f"ended/{training}", "", 0
-        self._has_told = False
+        self._has_published = False
 
-    def tell(self, reason: str, call: int, step: int = 0) -> None:
+    def publish(self, reason: str, call: int, step: int = 0) -> None:
         """Publishes, once, why this step of this call ends the training for all."""
-        if not self._has_told:
-            self._has_told = True
+        if not self._has_published:
+            self._has_published = True
             self._group.publish(f"{self.key}/{self._group.index}", [call, step, reason])
 
     def reach(self, until: int = 0) -> None:

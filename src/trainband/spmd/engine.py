@@ -60,7 +60,7 @@ class SpmdEngine:
     ) -> None:
         self._group = group = group or SingleProcess()
         in_step = group.count > 1
-        group.begin_engine()
+        group.start_engine()
         with group.busy("starts"):
             cpu = jax.local_devices(backend="cpu")[0] if central else None
             per_call = 1 if central else model.steps_per_execution

@@ -10,9 +10,9 @@ from trainband.cluster.worker_group import LOST_A_PEER
 from trainband.errors import ClusterError, PeerError, ResourceExhausted, Unreachable
 from trainband.runtime.base import Runtime
 from trainband.runtime.logs import task_logger
-from trainband.spmd.activity import OF_ALL, Activity, Wait
 from trainband.spmd.connection import Connection
 from trainband.spmd.peer_heartbeats import Heartbeat, Peer, PeerHeartbeats
+from trainband.spmd.process_activity import OF_ALL, Activity, Wait
 
 POLL_S = 0.05
 """Between two reads of a value."""
@@ -128,7 +128,7 @@ class FailureDetector:
     def _leave(self, failure: str) -> None:
         with contextlib.suppress(Unreachable):
             if failure and self._failure is None:
-                self._note_gone(self._index, f"{self._task} has failed: {failure}")
+                self._publish_gone(self._index, f"{self._task} has failed: {failure}")
             self._store.set(f"left/{self._index}", "yes")
             well = not failure and self._failure is None
             if self._is_chief:
@@ -161,7 +161,7 @@ class FailureDetector:
 
     def _guard(self) -> None:
         while not self._closed.wait(BEAT_S):
-            self._look_at_the_chief()
+            self._check_chief()
             if self._failure is not None:
                 self._end()
 
@@ -182,7 +182,7 @@ class FailureDetector:
                 return
         for key, text in heartbeats.items():
             if int(key) != self._index:
-                self.peers.note(int(key), Heartbeat.from_json(text), now)
+                self.peers.record(int(key), Heartbeat.from_json(text), now)
         for index in sorted(cut_off - left):
             self._lose(index, "is gone: its connection was lost")
         for index, peer in self.peers.items():
@@ -195,14 +195,14 @@ class FailureDetector:
                     self._lose(index, f"has left the job, while {self._meanwhile()}")
             elif silent >= self._timeout_s or (alarmed and silent >= ALARMED_S):
                 self._lose(index, f"is gone: no heartbeat for {silent:.0f} s")
-        self._look_at_the_slow(now)
-        self._look_at_the_crossed()
+        self._check_slow_peers(now)
+        self._check_crossed_waits()
 
     def _meanwhile(self) -> str:
         wait = self._activity.wait
         return "others still train" if wait is None else f"{self._task} {wait.about}: {IN_ORDER}"
 
-    def _look_at_the_slow(self, now: float) -> None:
+    def _check_slow_peers(self, now: float) -> None:
         """Checks the processes that this one waits for while all are alive."""
         since = self._activity.waits_since
         if since is None or not self.peers:
@@ -210,7 +210,7 @@ class FailureDetector:
         slow = [i for i, peer in self.peers.items() if not peer.said.waits]
         if self._activity.settled and self._activity.wait is None:
             missing = [i for i, peer in self.peers.items() if i in slow or self._is_elsewhere(peer, now)]
-            self._activity.say_now_and_then(", ".join(map(self._described, missing)))
+            self._activity.report_wait(", ".join(map(self._described, missing)))
         limit = self._timeout_s if self._activity.settled and self._activity.wait is None else self._start_s
         for index in slow:
             peer = self.peers[index]
@@ -238,7 +238,7 @@ class FailureDetector:
         waits_before = peer.said.wait is not None and peer.said.step < self._activity.step
         return waits_before or now - peer.since >= ALARMED_S
 
-    def _look_at_the_crossed(self) -> None:
+    def _check_crossed_waits(self) -> None:
         """Detects a process that skipped a value it must leave, or waits for this one at another place.
 
         Its heartbeat must be later than the beginning of both waits: an earlier one may be of a place that it has left
@@ -269,18 +269,18 @@ class FailureDetector:
         doing = self.peers[index].said.doing
         return f"{self._tasks[index]}, which {doing}" if doing else self._tasks[index]
 
-    def _look_at_the_chief(self) -> None:
+    def _check_chief(self) -> None:
         """Checks whether the chief still answers."""
         silent = self._runtime.clock() - self._answered_at
         if not self._is_chief and silent >= ALARMED_S and self._activity.waits_since is not None:
-            self._activity.say_now_and_then(self._tasks[0])
+            self._activity.report_wait(self._tasks[0])
         if not self._is_chief and self._failure is None and (self._connection.lost or silent >= self._timeout_s):
             how = "its connection was lost" if self._connection.lost else f"no heartbeat for {silent:.0f} s"
             self._fail(self._lost(0, f"is gone: {how}"))
 
     def accuse(self, index: int, why: str, kind: type[PeerError] | type[ClusterError] = PeerError) -> None:
         """Ends the job because of a process, and gives all others the same reason."""
-        self._note_gone(index, why)
+        self._publish_gone(index, why)
         self._fail(why, kind)
 
     def _lose(self, index: int, how: str) -> None:
@@ -292,7 +292,7 @@ class FailureDetector:
             "without it: start the job again, and it resumes from its newest checkpoint"
         )
 
-    def _note_gone(self, index: int, why: str) -> None:
+    def _publish_gone(self, index: int, why: str) -> None:
         with contextlib.suppress(Unreachable):  # each also detects it by itself
             self._store.set(f"gone/{index}", why)
 

@@ -48,7 +48,7 @@ class FirstStep:
         self._key = ""
         self._has_compared_batches = self._has_compared_params = False
 
-    def begin(self, training: int) -> None:
+    def start_training(self, training: int) -> None:
         """Begins the training with this number."""
         self._has_compared_batches, self._key = False, f"batch/{training}"
 

@@ -186,16 +186,16 @@ def all_finite(tree: PyTree | AllReduced) -> jax.Array:
     def elements(*, alone: bool) -> list[jax.Array]:
         return tree.elements(alone=alone) if isinstance(tree, AllReduced) else jax.tree.leaves(tree)
 
-    def looked_at() -> jax.Array:
+    def checked() -> jax.Array:
         return jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in elements(alone=True)]))
 
     def summed_up() -> jax.Array:
         # A finite sum has finite terms, and costs a CPU a fifth of checking each. Other sums almost never occur.
         sums = jnp.stack([jnp.sum(leaf, dtype=jnp.float32) for leaf in elements(alone=False)])
-        finite: jax.Array = jax.lax.cond(jnp.isfinite(sums).all(), lambda: jnp.bool(True), looked_at)
+        finite: jax.Array = jax.lax.cond(jnp.isfinite(sums).all(), lambda: jnp.bool(True), checked)
         return finite
 
-    finite: jax.Array = jax.lax.platform_dependent(cpu=summed_up, default=looked_at)
+    finite: jax.Array = jax.lax.platform_dependent(cpu=summed_up, default=checked)
     return finite
 
 

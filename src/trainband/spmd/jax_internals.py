@@ -51,7 +51,7 @@ def backends_have_started() -> bool:
     return bool(xla_bridge.backends_are_initialized())
 
 
-def takes_certificates() -> bool:
+def accepts_certificates() -> bool:
     """Whether JAX's coordination service can encrypt, as from JAX 0.12 on."""
     return "mtls_cert_file" in (_jax.get_distributed_runtime_service.__doc__ or "")
 
@@ -105,7 +105,9 @@ def client_of(
     )
 
 
-def take_part(client: Any, service: Any, index: int, processes: int, coordinator: str, own_host: str) -> None:
+def set_distributed_state(
+    client: Any, service: Any, index: int, processes: int, coordinator: str, own_host: str
+) -> None:
     """Makes JAX's backends, when they start, compute with the others; gloo's peers reach this one at `own_host`."""
     state = distributed.global_state
     state.client, state.service = client, service
@@ -115,7 +117,7 @@ def take_part(client: Any, service: Any, index: int, processes: int, coordinator
     _jax.make_gloo_tcp_collectives = functools.partial(_make_gloo, hostname=own_host)
 
 
-def takes_part() -> bool:
+def is_distributed() -> bool:
     """Whether this process computes with others, through trainband or `jax.distributed`."""
     return distributed.global_state.client is not None
 

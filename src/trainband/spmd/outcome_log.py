@@ -11,9 +11,9 @@ class OutcomeLog:
     def __init__(self) -> None:
         self.loss: float | None = None
         """Of the latest step whose outcome is known."""
-        self.begin()
+        self.start_training()
 
-    def begin(self) -> None:
+    def start_training(self) -> None:
         """Begins a training."""
         self._known: list[tuple[int, float]] = []
         """The global step after each step settled since the last report, and its loss."""
@@ -21,24 +21,24 @@ class OutcomeLog:
         self._reporting = -1
         self._surplus = 0
 
-    def note_step(self, global_step: int, loss: float) -> None:
+    def record_step(self, global_step: int, loss: float) -> None:
         """Notes a step and the global step after it."""
         self.loss = loss
-        self.note_unused(global_step, loss)
+        self.record_unused(global_step, loss)
 
-    def note_unused(self, global_step: int, loss: float) -> None:
+    def record_unused(self, global_step: int, loss: float) -> None:
         """Notes a step after the training's end that a report has already covered."""
         self._known.append((global_step, loss))
 
-    def note_refusal(self, refusal: str) -> None:
+    def record_refusal(self, refusal: str) -> None:
         """Notes why a step was refused."""
         self._refusal = refusal or self._refusal
 
-    def begin_report(self, call: int) -> None:
+    def start_report(self, call: int) -> None:
         """Begins the report of this call."""
         self._reporting, self._surplus = call, 0
 
-    def leaves_out(self, call: int) -> bool:
+    def excludes(self, call: int) -> bool:
         """Whether the report in progress leaves out a step of this call that came after the training's end."""
         self._surplus += call == self._reporting
         return call == self._reporting
@@ -48,12 +48,12 @@ class OutcomeLog:
         self._reporting = -1
         return self._surplus
 
-    def take_known(self) -> Sequence[tuple[int, float]]:
+    def pop_known(self) -> Sequence[tuple[int, float]]:
         """Returns the outcomes that became known since the last report, each once."""
         known, self._known = self._known, []
         return known
 
-    def take_refusal(self) -> str:
+    def pop_refusal(self) -> str:
         """Returns why a step was refused, if not yet reported; empty if none was."""
         refusal, self._refusal = self._refusal, ""
         return refusal

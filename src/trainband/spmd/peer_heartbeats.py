@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trainband.runtime.formatting import MOST_OF_A_LINE, one_line
-from trainband.spmd.activity import Wait
+from trainband.spmd.process_activity import Wait
 
 
 class Heartbeat(NamedTuple):
@@ -56,7 +56,7 @@ class Peer:
 class PeerHeartbeats(dict[int, Peer]):
     """Peers by process index. One thread notes them."""
 
-    def note(self, index: int, said: Heartbeat, now: float) -> None:
+    def record(self, index: int, said: Heartbeat, now: float) -> None:
         """Notes a heartbeat if it differs from the last."""
         known = self.get(index)
         if known is None or known.said != said:

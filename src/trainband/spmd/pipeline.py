@@ -116,9 +116,9 @@ class Pipeline:
         self.outcomes = OutcomeLog()
         """Known outcomes of steps."""
         self._pending: deque[Outcome] = deque()
-        self.begin(0, 0)
+        self.start_training(0, 0)
 
-    def begin(self, last_step: int | None, training: int) -> None:
+    def start_training(self, last_step: int | None, training: int) -> None:
         """Begins the training with this number, until the global step is `last_step`."""
         self._training = training
         self.calls, self._settled, self.last_step = 0, self.step, last_step
@@ -126,11 +126,11 @@ class Pipeline:
         """How many of the last batches changed nothing because another process had ended the training."""
         self.saves_at: int | None = None
         """The global step of the checkpoint that the chief has announced."""
-        self._given: PyTree = None
+        self._last_input: PyTree = None
         self.boundaries: deque[Boundary] = deque([Boundary(0, self.step, self.steps)], maxlen=KNOWN_AFTER + 1)
-        self.outcomes.begin()
-        self.refusals.begin()
-        self._ending.begin(training)
+        self.outcomes.start_training()
+        self.refusals.start_training()
+        self._ending.start_training(training)
 
     @property
     def ended(self) -> str:
@@ -171,7 +171,7 @@ class Pipeline:
         if self._control is None:
             state.now, flags, losses, loss, metrics = program(state.now, given, None)
         else:
-            self._given = given
+            self._last_input = given
             control = self._control.next(ends, self.announcement())
             with self._group.watched(self._training, self.calls + 1):
                 state.now, flags, losses, loss, metrics = program(state.now, given, control)
@@ -189,7 +189,7 @@ class Pipeline:
         while len(self._pending) > behind:
             outcome = self._pending.popleft()
             for index, flags in enumerate(self._flags_of(outcome)):
-                self.outcomes.note_refusal(self._note(outcome, index, flags))
+                self.outcomes.record_refusal(self._record_outcome(outcome, index, flags))
 
     def _flags_of(self, outcome: Outcome) -> list[StepFlags]:
         """Returns the flags of each step; waits until all are computed."""
@@ -202,42 +202,42 @@ class Pipeline:
             self._group.settled()
         return [StepFlags(*rows)] if outcome.steps == 1 else [StepFlags(*row) for row in rows]
 
-    def _note(self, outcome: Outcome, index: int, flags: StepFlags) -> str:
+    def _record_outcome(self, outcome: Outcome, index: int, flags: StepFlags) -> str:
         """Notes a step's outcome; returns why it was refused, if it was."""
         if flags.saves and not self._group.is_chief:
             self.saves_at = self._settled + int(flags.saves) - BIAS
         if flags.ends and flags.goes_on and not self.ended:
             self._ending.reach(outcome.number + 1 + BEHIND)
         if self.ended or not flags.goes_on:
-            self._take_back(outcome)
-            self._leave_out(outcome, index, flags)
+            self._revert(outcome)
+            self._record_surplus(outcome, index, flags)
             return ""
         self._settled += flags.finite > 0
         if index < outcome.real:
-            self.outcomes.note_step(self._settled, flags.loss)
+            self.outcomes.record_step(self._settled, flags.loss)
         if flags.finite:
             self.refusals.none()
             return ""
-        self._take_back(outcome)
+        self._revert(outcome)
         refusal = f"refused a gradient that is not finite (after global step {self._settled}, loss {flags.loss:g})"
-        self.refusals.note(refusal)
+        self.refusals.record(refusal)
         return refusal
 
-    def _take_back(self, outcome: Outcome) -> None:
+    def _revert(self, outcome: Outcome) -> None:
         """Notes that a step was not applied."""
         self.step -= 1
         for boundary in self.boundaries:
             boundary.step -= boundary.calls > outcome.number
 
-    def _leave_out(self, outcome: Outcome, index: int, flags: StepFlags) -> None:
+    def _record_surplus(self, outcome: Outcome, index: int, flags: StepFlags) -> None:
         """Notes that a step came after the end."""
         if index >= outcome.real:
             return
-        if self.outcomes.leaves_out(outcome.number):
+        if self.outcomes.excludes(outcome.number):
             self.steps -= 1
         else:
             self.unused += 1
-            self.outcomes.note_unused(self._settled, flags.loss)
+            self.outcomes.record_unused(self._settled, flags.loss)
 
     def mark_boundary(self) -> None:
         """Notes this process's position between two calls."""
@@ -248,20 +248,20 @@ class Pipeline:
         them may have learned of the end later.
         """
         self.settle()
-        while self._given is not None and self.calls < self._ending.until:
-            self.dispatch(self._given, count=self._per_call, real=0)
+        while self._last_input is not None and self.calls < self._ending.until:
+            self.dispatch(self._last_input, count=self._per_call, real=0)
         self.settle()
 
     def end_for_all(self, reason: str) -> None:
         """Makes steps that change nothing until all know that this process has stopped."""
         self._group.check()
         if self._control is not None and not (self.is_settled_over() or self.ended):
-            self._ending.tell(reason, self.calls)
-            if self._given is None:  # it never took part in a step; the others check before their first one
+            self._ending.publish(reason, self.calls)
+            if self._last_input is None:  # it never took part in a step; the others check before their first one
                 self._ending.reached = reason
                 return
             while not (self.ended or self.is_settled_over()):
-                self.dispatch(self._given, 1.0, count=self._per_call, real=0)
+                self.dispatch(self._last_input, 1.0, count=self._per_call, real=0)
                 self.settle(BEHIND)
         self.drain()
 

@@ -13,17 +13,17 @@ import jax
 
 from trainband.cluster import Cluster
 from trainband.cluster.credentials import NO_CREDENTIALS, Credentials
-from trainband.cluster.resolvers.joined import note_joined
+from trainband.cluster.resolvers.joined import report_joined
 from trainband.cluster.worker_group import LOST_A_PEER
 from trainband.errors import ClusterError, ModelMismatch, PeerError
 from trainband.runtime import SYSTEM, Runtime
 from trainband.runtime.formatting import one_line
 from trainband.runtime.logs import task_logger
 from trainband.runtime.waiting import Say
-from trainband.spmd.activity import OF_ALL, Activity, Wait, Watched
 from trainband.spmd.connection import Connect
 from trainband.spmd.coordination import Coordination
 from trainband.spmd.failure_detector import IN_ORDER, POLL_S, FailureDetector
+from trainband.spmd.process_activity import OF_ALL, Activity, Wait, Watched
 from trainband.version import VERSION, build, of_other_code
 
 SOON_S = 0.001
@@ -101,7 +101,7 @@ class ProcessGroup:
         for task, other in zip(self._tasks, here, strict=True):
             version, code = (one_line(str(other.get(name, "")), 80) for name in ("version", "build"))
             if version != VERSION:
-                _give_up(f"{task} runs trainband {version}, and {self.task} {VERSION}: install one version")
+                _raise_error(f"{task} runs trainband {version}, and {self.task} {VERSION}: install one version")
             if warning := of_other_code(task, code, self.task):
                 say(warning)
 
@@ -146,11 +146,12 @@ class ProcessGroup:
                 counts[device.process_index] += 1
         if len(set(counts)) > 1:
             seen = ", ".join(f"{task} {count}" for task, count in zip(self._tasks, counts, strict=True))
-            _give_up(f"the workers must have the same number of devices to compute in lockstep, but they have: {seen}")
+            why = "the workers must have the same number of devices to compute in lockstep, but they have"
+            _raise_error(f"{why}: {seen}")
 
-    def begin_engine(self) -> None:
+    def start_engine(self) -> None:
         """Separates the messages of the next engine from those of the previous ones."""
-        note_joined()
+        report_joined()
         self._engine += 1
         self._activity.step = (0, 0)  # trainings are counted from 1 again
 
@@ -193,7 +194,7 @@ class ProcessGroup:
         with self._activity.waiting(Wait(self._path_of(key), about, 0)):
             while (value := self._store.get(self._path_of(key))) is None:
                 self.check()
-                self._activity.say_now_and_then(self._tasks[0])
+                self._activity.report_wait(self._tasks[0])
                 self._runtime.sleep(POLL_S)
         return json.loads(value)
 
@@ -225,7 +226,7 @@ class ProcessGroup:
                 if not missing:
                     return [json.loads(values[str(i)]) for i in range(self.count)]
                 self.check()
-                self._activity.say_now_and_then(", ".join(map(self.name, missing)))
+                self._activity.report_wait(", ".join(map(self.name, missing)))
                 if patient and self._detector.peers.are_doing(missing):
                     until = self._runtime.clock() + self._start_s
                 elif self._runtime.clock() >= until:
@@ -268,9 +269,9 @@ class ProcessGroup:
         self.delete_before("barriers", self._barriers)
         for task, (other, at, _) in zip(self._tasks, found, strict=True):
             if other != what:
-                _give_up(f"{self.task} {what}, but {task} {other}: {IN_ORDER}")
+                _raise_error(f"{self.task} {what}, but {task} {other}: {IN_ORDER}")
             if at != step:
-                _give_up(f"{self.task} {what}, and so does {task}, but at another step: {IN_ORDER}")
+                _raise_error(f"{self.task} {what}, and so does {task}, but at another step: {IN_ORDER}")
         return [value for *_, value in found]
 
     def require_same(self, what: str, mine: Mapping[str, Any], about: str) -> None:
@@ -288,7 +289,7 @@ class ProcessGroup:
             for name in {**mine, **other}:
                 here, there = mine.get(name, "missing"), other.get(name, "missing")
                 if here != there:
-                    _give_up(
+                    _raise_error(
                         f"{self.task} and {task} have different {what}: {name} is {here} here and {there} there; run "
                         "the same program with the same settings on all",
                         ModelMismatch,
@@ -339,7 +340,7 @@ class ProcessGroup:
         self.close("its script ended before it trained" if exc is None else f"{type(exc).__name__}: {exc}")
 
 
-def _give_up(why: str, kind: type[Exception] = ClusterError) -> None:
+def _raise_error(why: str, kind: type[Exception] = ClusterError) -> None:
     """Raises an error that all processes find by themselves."""
     raise kind(why + ".")
 
@@ -361,7 +362,7 @@ class SingleProcess:
         """The name of this process."""
         return self.task
 
-    def begin_engine(self) -> None:
+    def start_engine(self) -> None:
         """Forgets what was published."""
         self._values.clear()
 

@@ -103,7 +103,7 @@ class Proof:
             return None
         return Peer(identity)
 
-    def give(self, connection: Socket, purpose: str, listener: str, where: str) -> None:
+    def present(self, connection: Socket, purpose: str, listener: str, where: str) -> None:
         """The caller's side.
 
         Args:
@@ -117,9 +117,9 @@ class Proof:
         """
         line = _Line(connection, self._clock)
         if self._certificates is not None:
-            self._give_certificate(line, listener, where)
+            self._present_certificate(line, listener, where)
         if self._secret:
-            self._give_secret(line, purpose, where)
+            self._present_secret(line, purpose, where)
 
     # --- certificates
 
@@ -136,7 +136,7 @@ class Proof:
         channel.write(_TAKEN_IN)
         return identity
 
-    def _give_certificate(self, line: _Line, listener: str, where: str) -> None:
+    def _present_certificate(self, line: _Line, listener: str, where: str) -> None:
         channel = self._channel(line, is_listener=False)
         try:
             channel.shake_hands()
@@ -190,7 +190,7 @@ class Proof:
             raise AuthenticationError("it does not know the secret, or has come for something else.")
         line.send(self._mac(b"listener", purpose, nonce, theirs))
 
-    def _give_secret(self, line: _Line, purpose: str, where: str) -> None:
+    def _present_secret(self, line: _Line, purpose: str, where: str) -> None:
         theirs, nonce = line.receive(_NONCE_BYTES), os.urandom(_NONCE_BYTES)
         line.send(nonce + self._mac(b"caller", purpose, theirs, nonce))
         answer = line.receive(_MAC_BYTES)

@@ -22,7 +22,7 @@ class Refusals:
         self.total = 0
         """In the latest training."""
 
-    def begin(self) -> None:
+    def start_training(self) -> None:
         """Begins a training."""
         self.total = 0
 
@@ -30,7 +30,7 @@ class Refusals:
         """Notes a gradient that was finite."""
         self._in_a_row = 0
 
-    def note(self, refusal: str) -> None:
+    def record(self, refusal: str) -> None:
         """Notes one that was not.
 
         Args:

@@ -156,7 +156,7 @@ def _await_chief(
         with contextlib.ExitStack() as stack:
             stack.enter_context(connection)
             try:
-                proof.give(connection, RENDEZVOUS, tasks[0], where)
+                proof.present(connection, RENDEZVOUS, tasks[0], where)
             except OSError:
                 waiting.check(f"{where} to answer as a worker of this job", ANOTHER)
                 runtime.sleep(LOOK_S)

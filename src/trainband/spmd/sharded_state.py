@@ -160,7 +160,7 @@ class ShardedState:
                 leaf.block_until_ready()
         return np.array(leaf.addressable_data(0))
 
-    def begin_training(self, left: int | None) -> None:
+    def start_training(self, left: int | None) -> None:
         """Makes the device begin to count if there are several processes: see `TrainState.ended` and `left`."""
         if self._several:
             self.now = self.now._replace(ended=placed(np.float32(0), self._everywhere))

@@ -66,7 +66,7 @@ class MeshSteps(Steps):
         self._devices = devices
         self.place, self.times = inputs.place, calls.times
         self.steps_per_execution = calls.per_call
-        self._begun = 0
+        self._training_number = 0
         self._starts: tuple[int, ...] = ()
         self._rate = Rate()
         self._examples_rate = Rate()
@@ -89,22 +89,22 @@ class MeshSteps(Steps):
         )
 
     @override
-    def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
+    def start_training(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
         group, pipeline = self._group, self._pipeline
         group.check()
         pipeline.settle()
-        self._begun += 1
+        self._training_number += 1
         self._inputs.sharding.forget()
-        key = f"begin/{self._begun}"
+        key = f"begin/{self._training_number}"
         if group.is_chief:
             group.publish(key, [last_step, list(trainings)])
         limit, begun = group.receive(key, "begins a training")
         self._starts = tuple(begun)
-        pipeline.begin(limit, self._begun)
+        pipeline.start_training(limit, self._training_number)
         if self._first is not None:
-            self._first.begin(self._begun)
-        self._checkpoints.begin_training()
-        self._state.begin_training(None if limit is None else limit - pipeline.step)
+            self._first.start_training(self._training_number)
+        self._checkpoints.start_training()
+        self._state.start_training(None if limit is None else limit - pipeline.step)
         self.rates()  # those of this training begin now
         return not pipeline.is_over
 
@@ -131,7 +131,7 @@ class MeshSteps(Steps):
         if had_ended:
             pipeline.drain()
             return self._ended_report(self._calls.none())
-        pipeline.outcomes.begin_report(pipeline.calls)
+        pipeline.outcomes.start_report(pipeline.calls)
         report = self._calls.train(batch)
         first.compare_params()
         if pipeline.ended:
@@ -155,8 +155,8 @@ class MeshSteps(Steps):
         """Does nothing: values change only in steps of this process."""
 
     @override
-    def take_known(self) -> Sequence[tuple[int, float]]:
-        return self._pipeline.outcomes.take_known()
+    def pop_known(self) -> Sequence[tuple[int, float]]:
+        return self._pipeline.outcomes.pop_known()
 
     @override
     def settle(self) -> None:

@@ -24,7 +24,7 @@ _ALL = "all"
 _ROOT = Path("/")
 
 
-def take_gpu(
+def reserve_gpu(
     index: int, environ: Mapping[str, str] | None = None, *, wanted: str | None = None, root: Path = _ROOT
 ) -> str | None:
     """Restricts this process to one of the machine's GPUs, so that it takes no memory on the others.

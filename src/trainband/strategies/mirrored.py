@@ -76,7 +76,7 @@ class Mirrored(MeshStrategy):
         return self._described(name, params, optimizer, storage)
 
     @property
-    def takes_all(self) -> bool:
+    def uses_all_devices(self) -> bool:
         """Whether it trains on whatever devices this process has."""
         return self._devices is None
 

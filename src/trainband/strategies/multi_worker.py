@@ -9,18 +9,18 @@ from jax.sharding import Mesh
 
 from trainband.cluster import Address, Cluster
 from trainband.cluster.resolvers.credentials import resolve_credentials
-from trainband.cluster.resolvers.nccl import keep_nccl_on_loopback
+from trainband.cluster.resolvers.nccl import restrict_nccl_to_loopback
 from trainband.cluster.resolvers.user_secret import credentials_at
 from trainband.errors import ClusterError
 from trainband.job.checkpoints import RestoreFrom
 from trainband.model.mesh_context import DATA
 from trainband.model.model import Model
-from trainband.runtime.system import leave_uncollected
+from trainband.runtime.system import freeze_loaded_objects
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.engine import SpmdEngine
 from trainband.spmd.process_group import ProcessGroup
 from trainband.spmd.sharding import mesh_of
-from trainband.strategies.devices import take_gpu
+from trainband.strategies.devices import reserve_gpu
 from trainband.strategies.mesh_strategy import MeshStrategy
 from trainband.strategies.mirrored import check_remainder
 
@@ -87,10 +87,10 @@ class MultiWorkerMirrored(MeshStrategy):
                 "with trainband run --ps 0; or use ParameterServer."
             )
         if cluster.task.trains:
-            leave_uncollected()
-            if cluster.shares_its_host and (taken := take_gpu(cluster.device_index)):
+            freeze_loaded_objects()
+            if cluster.shares_its_host and (taken := reserve_gpu(cluster.device_index)):
                 say(f"{cluster.task} {taken}")
-            keep_nccl_on_loopback(cluster)
+            restrict_nccl_to_loopback(cluster)
             chief = Address.parse(cluster.spec.address(self._tasks[0]), str(self._tasks[0]))
             # If the chief's host is a name, it listens on all interfaces, whatever the name resolves to.
             credentials = credentials_at(str(chief)) if chief.is_loopback else resolve_credentials()

@@ -33,13 +33,13 @@ from trainband.ps.worker.plan import JobSettings, Plan
 from trainband.ps.worker.resources import WorkerResources
 from trainband.runtime import SYSTEM, limits
 from trainband.runtime.overrides import override
-from trainband.runtime.system import leave_uncollected
+from trainband.runtime.system import freeze_loaded_objects
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.batch_sharding import BatchSharding
 from trainband.spmd.compute_devices import ComputeDevices
 from trainband.strategies.base import Strategy
 from trainband.strategies.description import Description, described_on_ps
-from trainband.strategies.devices import choose_device, take_gpu
+from trainband.strategies.devices import choose_device, reserve_gpu
 from trainband.strategies.gradient_step import CompiledGradientStep
 from trainband.strategies.mirrored import Mirrored
 from trainband.strategies.one_device import OneDevice
@@ -132,15 +132,15 @@ class ParameterServer(Scoped, Strategy):
 
     def _prepare_jax(self, cluster: Cluster) -> None:
         """Applies settings that work only before JAX starts its backends, so call this first in a program."""
-        leave_uncollected()
+        freeze_loaded_objects()
         # Handing each small computation to another thread costs 0.05 ms; a worker and a ps wait for it anyway.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
         local = self._local
         if cluster.is_ps:
             # A ps must not take memory on a GPU that workers compute on.
             jax.config.update("jax_platforms", "cpu")
-        elif (local is None or (local.takes_all and cluster.shares_its_host)) and (
-            taken := take_gpu(cluster.device_index, wanted=self._device)
+        elif (local is None or (local.uses_all_devices and cluster.shares_its_host)) and (
+            taken := reserve_gpu(cluster.device_index, wanted=self._device)
         ):
             self._say(f"{cluster.task} {taken}")
 

@@ -42,7 +42,7 @@ class ParameterServerSteps(Steps):
         self._overlap = overlap
         self.place, self.times = step.place, client.membership.times
         self._refusals = Refusals(client.membership.say)
-        self._begun = 0
+        self._training_number = 0
         self._last_step: int | None = None
         self._loss: Any = None
         self._in_step = client.checkpoints.in_step
@@ -54,7 +54,7 @@ class ParameterServerSteps(Steps):
             self._steps = found.steps
             if found.carry:
                 self._carry = step.carry_of(found, self._carry)
-        self._checkpoints.note_step(self._steps, self._carry)
+        self._checkpoints.record_step(self._steps, self._carry)
 
     @property
     @override
@@ -68,14 +68,16 @@ class ParameterServerSteps(Steps):
         return TrainingStatus(starts=starts, last_step=self._last_step, refused=self._refusals.total)
 
     @override
-    def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
+    def start_training(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
         self._exchanger.drain()
-        self._refusals.begin()
-        self._begun += 1
-        state = self._control.await_begin(self._begun, UNLIMITED if last_step is None else last_step, trainings)
+        self._refusals.start_training()
+        self._training_number += 1
+        state = self._control.await_training(
+            self._training_number, UNLIMITED if last_step is None else last_step, trainings
+        )
         self._last_step = state.last_version if state.last_version < UNLIMITED else None
         # A worker that joins late, in a script that trains several times, finds its early trainings finished.
-        return not self._exchanger.pull().done and state.fit == self._begun
+        return not self._exchanger.pull().done and state.fit == self._training_number
 
     @override
     def step(self, batch: PyTree) -> StepReport:
@@ -89,11 +91,11 @@ class ParameterServerSteps(Steps):
             self._membership.first_batch = digest_of(jax.tree.leaves(batch))
         begin = time.monotonic()
         computed = self._step(exchanger.now.params, self._carry, batch)
-        times.note("compute", begin, time.monotonic())
+        times.record("compute", begin, time.monotonic())
         times.steps += 1
         self._loss, self._carry = computed.loss, computed.carry
         self._steps += 1
-        self._checkpoints.note_step(self._steps, self._carry)
+        self._checkpoints.record_step(self._steps, self._carry)
         used = exchanger.now.versions
         answer = exchanger.drain()
         # A push after the last update could only be dropped; and one of params that a ps has lost is invalid.
@@ -113,7 +115,7 @@ class ParameterServerSteps(Steps):
                 computed.loss, self.global_step, applied=False, staleness=0, done=False, metrics=computed.metrics
             )
         if answer.refusal:
-            self._refusals.note(f"{self._membership.task}: a ps {answer.refusal}")
+            self._refusals.record(f"{self._membership.task}: a ps {answer.refusal}")
         else:
             self._refusals.none()
         return StepReport(
@@ -140,7 +142,7 @@ class ParameterServerSteps(Steps):
         self._exchanger.pull()
 
     @override
-    def take_known(self) -> Sequence[tuple[int, float]]:
+    def pop_known(self) -> Sequence[tuple[int, float]]:
         """Returns nothing: each report is complete."""
         return ()
 

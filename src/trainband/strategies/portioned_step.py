@@ -53,13 +53,13 @@ class PortionedGradientStep:
         """The kinds of batches for which the program is compiled."""
         gradient_of = GradientFunction(model, cluster.training_index)
 
-        def begin(shards: Any) -> Any:
+        def start(shards: Any) -> Any:
             return plan.variables.split(plan.layout.gather(shards))
 
         def finish(params: PyTree, state: PyTree, carry: Carry, total: Any) -> Any:
             return in_blocks(plan, gradient_of.whole(params, state, carry, total))
 
-        self._begin = jax.jit(begin)
+        self._start = jax.jit(start)
         self._part = jax.jit(on_mesh(gradient_of.part, mesh))
         self._add = jax.jit(lambda one, other: jax.tree.map(jnp.add, one, other), donate_argnums=0)
         self._finish = jax.jit(on_mesh(finish, mesh))
@@ -80,7 +80,7 @@ class PortionedGradientStep:
 
     def compile(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> None:
         with on_device(self._device):
-            params, state = self._begin(tuple(shards))
+            params, state = self._start(tuple(shards))
             for one in {_kind_of(one): one for one in self._batches(batch)}.values():
                 arguments = (params, state, carry, self._spread(one), np.int32(0), np.float32(1))
                 self._part.lower(*arguments).compile()
@@ -98,7 +98,7 @@ class PortionedGradientStep:
         examples = [examples_in(one) for one in batches]
         total: Any = None
         with on_device(self._device):
-            params, state = self._begin(tuple(shards))
+            params, state = self._start(tuple(shards))
             for number, (one, count) in enumerate(zip(batches, examples, strict=True)):
                 weight = np.float32(count / sum(examples))
                 part, state = self._part(params, state, carry, self._spread(one), np.int32(number), weight)

@@ -80,9 +80,9 @@ class Feed(Iterator[PyTree]):
             if self._portions is None:
                 item, self._last = self._next_item()
             else:
-                item, self._last = self._portions.take(self._next_item)
+                item, self._last = self._portions.next(self._next_item)
             now = self._runtime.clock()
-            self._times.note("data", begin, now)
+            self._times.record("data", begin, now)
             if self._portions is not None:
                 item.waited_s = now - begin
             self.given = item
@@ -96,9 +96,9 @@ class Feed(Iterator[PyTree]):
         if self._reader is not None:
             return self._reader.get(self._idle)
         if self._cost is None:
-            return self._batches.take()
+            return self._batches.next()
         begin = self._runtime.clock()
-        taken = self._batches.take()
+        taken = self._batches.next()
         if self._cost.is_high(begin, self._runtime.clock()) and self._passes.can_read_ahead:
             self._reader = self._new_reader(_AHEAD)
             self._reader.start()
@@ -162,9 +162,9 @@ class Feed(Iterator[PyTree]):
         self.close()
 
     def _new_reader(self, size: int) -> ReadAhead[tuple[PyTree, tuple[Mark, ...]]]:
-        reader = ReadAhead(self._batches.take, size, self._runtime)
+        reader = ReadAhead(self._batches.next, size, self._runtime)
         self._passes.must_last = True
-        self._passes.on_wait = reader.put_idle  # earlier batches may not have been trained on yet
+        self._passes.on_wait = reader.enqueue_idle  # earlier batches may not have been trained on yet
         return reader
 
 

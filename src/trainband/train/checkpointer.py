@@ -116,7 +116,7 @@ class Checkpointer:
           DirectoryLocked: another job writes there.
         """
         try:
-            self._take()
+            self._acquire()
         except DirectoryLocked:
             if not self._late and (self._job or not self._lock.rival_job):
                 raise
@@ -135,7 +135,7 @@ class Checkpointer:
         try:
             self._lock.name_job(job)
             if not held and self._lock.rival_job:
-                self._take()
+                self._acquire()
         except DirectoryLocked as exc:
             if not held:
                 raise
@@ -152,9 +152,9 @@ class Checkpointer:
         """Returns the directory. After an error, a checkpoint that is being written may still be committed."""
         self._withdraw()
         self._idle.wait(GRACE_S)
-        self.give_up()
+        self.abandon()
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Ends at once, and returns the directory; a checkpoint that is being written is abandoned."""
         self._ended = True
         self._wake.set()
@@ -190,9 +190,9 @@ class Checkpointer:
         partial: Path | None = None
         try:
             if not self._lock.held:
-                self._take()
-            partial = self.directory.begin(at or engine.steps.global_step)
-            saving = self._begun(engine, partial.absolute(), at)
+                self._acquire()
+            partial = self.directory.create_partial(at or engine.steps.global_step)
+            saving = self._start_saving(engine, partial.absolute(), at)
         except (CheckpointError, PeerError) as exc:
             if partial is not None:
                 self._discard(partial)
@@ -233,7 +233,7 @@ class Checkpointer:
             self._runtime.sleep(POLL_S)
         return engine.peers.is_chief
 
-    def _begun(self, engine: Engine, partial: Path, at: int | None) -> Saving:
+    def _start_saving(self, engine: Engine, partial: Path, at: int | None) -> Saving:
         waiting = Waiting(WITHDRAWN_S, self._say, self._runtime.clock)
         while True:
             try:
@@ -309,7 +309,7 @@ class Checkpointer:
         )
         self._metrics = {manifest.global_step: manifest.metrics}  # for one that replaces it
         checkpoint = self.directory.commit(order.partial, manifest)
-        seconds = self._runtime.clock() - (order.saving.begun_at or order.ordered_at)
+        seconds = self._runtime.clock() - (order.saving.started_at or order.ordered_at)
         self._saved = status = CheckpointStatus(manifest.global_step, manifest.nbytes, seconds)
         _logger.info("committed %s: %s", checkpoint.path, status)
         # Only for the display: another task may be the chief by now, or the ps may be gone for a moment.
@@ -327,7 +327,7 @@ class Checkpointer:
         protected: Collection[int] = () if best is None else (best[0],)
         self.directory.retain(self._retention, protected)
 
-    def _take(self) -> None:
+    def _acquire(self) -> None:
         self._lock.acquire()
         self._succeeded_at = None
         self.directory.sweep()
@@ -386,9 +386,9 @@ class SessionCheckpoints:
         """Forgets the last order: it may be another chief's, or others may have passed it."""
         self._ordered = None
 
-    def leave_state(self, engine: Engine, behind: int = 0) -> None:
+    def store_worker_state(self, engine: Engine, behind: int = 0) -> None:
         """Stores this task's worker state for the checkpoint, as of `behind` steps ago."""
-        self._position.leave(engine, self._job.trainings.number, behind)
+        self._position.store(engine, self._job.trainings.number, behind)
 
     def save(
         self,
@@ -424,20 +424,20 @@ class SessionCheckpoints:
                 self._await(engine, self.checkpointer, training, run)
         engine.steps.times.saving += clock() - begin
 
-    def note_validation(self, engine: Engine, metrics: Mapping[str, float], best: str) -> None:
-        """Implements `MonitoredSession.note_validation`."""
+    def record_validation(self, engine: Engine, metrics: Mapping[str, float], best: str) -> None:
+        """Implements `MonitoredSession.record_validation`."""
 
-        def keep() -> None:
+        def order_if_best() -> None:
             if best and self.checkpointer is not None:
                 self._order(engine, self.checkpointer, metrics=metrics, best=best)
 
         if not engine.values.in_parts:
-            keep()
+            order_if_best()
             return
         with engine.peers.busy("writes a checkpoint"):
-            gave = engine.checkpoints.gather(keep)
+            gave = engine.checkpoints.gather(order_if_best)
         if gave and self._position.is_saved:
-            self.leave_state(engine)
+            self.store_worker_state(engine)
 
     def finish(self, peers: Peers) -> None:
         """Waits for the last checkpoint.
@@ -475,13 +475,13 @@ class SessionCheckpoints:
             checkpointer.order(engine, at, training)
             self._ordered = (at, training.complete)
             if at <= engine.steps.global_step:
-                self.leave_state(engine)
+                self.store_worker_state(engine)
         elif not (wait or best or stop.done):
             checkpointer.order(engine, None, training)
-            self.leave_state(engine)
+            self.store_worker_state(engine)
         elif best or not self._has_saved(checkpointer, engine.steps.global_step, complete=training.complete):
             checkpointer.order(engine, 0, training)
-            self.leave_state(engine)
+            self.store_worker_state(engine)
             self._ordered = (engine.steps.global_step, training.complete)
         return training
 
@@ -507,5 +507,5 @@ class SessionCheckpoints:
             if self._stop.done and engine.steps.missing():  # the call waits for absent ps
                 self._lost.make(engine, run)
             checkpointer.order(engine, 0, training)
-            self.leave_state(engine)
+            self.store_worker_state(engine)
         checkpointer.finish()

@@ -38,15 +38,15 @@ class DataPosition:
         """Follows another feed."""
         self.feed = feed
         self._marks = deque(self._marks, maxlen=CALLS * steps.steps_per_execution)
-        self._note(1)
+        self._record_marks(1)
 
     def advance(self, steps: int) -> None:
         """Records that this many steps were made on the feed's last item."""
         if self.feed is not None:
             self.feed.trained(steps)
-            self._note(steps)
+            self._record_marks(steps)
 
-    def leave(self, engine: Engine, training: int, behind: int = 0) -> None:
+    def store(self, engine: Engine, training: int, behind: int = 0) -> None:
         """Stores the current position with the engine, or that of `behind` steps ago."""
         position, state = "", engine.checkpoints.worker_state
         behind = max(behind, engine.steps.training.unused)
@@ -56,8 +56,8 @@ class DataPosition:
         elif state is not None and state.training >= training:
             # This training was over before it began again: its only position is the restored one.
             training, position = state.training, state.position
-        engine.checkpoints.leave_worker_state(training, position, behind)
+        engine.checkpoints.store_worker_state(training, position, behind)
 
-    def _note(self, steps: int) -> None:
+    def _record_marks(self, steps: int) -> None:
         if self.feed is not None and self.is_saved and steps:
             self._marks.extend(self.feed.marks[-steps:])

@@ -36,7 +36,7 @@ class DeviceWait:
         """When the last watched loss was computed."""
         self._losses: SimpleQueue[Any] | None = None
 
-    def begin(self, loss: Any) -> None:
+    def start(self, loss: Any) -> None:
         """Records that a step was dispatched; its loss, if it is an array, may still be computed."""
         if not hasattr(loss, "is_ready") or loss.is_ready():
             return
@@ -59,7 +59,7 @@ class DeviceWait:
         if self._ready.wait(LONG_S):  # it is computed: the thread has yet to run
             waited = self._times.data - self._data  # for the next batch, already counted
             took = max(0.0, min(self.ready_at - self._began, now - self._began - waited))
-            self._times.note("compute", self._began, self._began + took)
+            self._times.record("compute", self._began, self._began + took)
 
     def close(self) -> None:
         """Ends the thread, if there is one."""

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from trainband.checkpoint import CheckpointDirectory, Retention
-from trainband.cluster.resolvers.joined import note_history, page_directory
+from trainband.cluster.resolvers.joined import page_directory, report_history
 from trainband.job.checkpoints import CheckpointStatus
 from trainband.job.engine import Peers
 from trainband.strategies.base import Progress, StepReport
@@ -25,7 +25,7 @@ class Duties:
     """The chief's part of one session: it holds the directory, shows the progress and keeps the history. A context
     manager.
 
-    Any worker may become the chief, or stop being it, while it trains; `look` handles that. On entering, the chief
+    Any worker may become the chief, or stop being it, while it trains; `poll` handles that. On entering, the chief
     of the cluster's plan takes the directory, before it joins the job.
 
     Args:
@@ -56,7 +56,7 @@ class Duties:
         self._checkpoints = checkpoints
         self._console = console
         self._history = history
-        self._begun = False
+        self._started = False
         self._last_step: int | None = None
         self._saving = ExitStack()
         self._shown = ExitStack()
@@ -66,7 +66,7 @@ class Duties:
 
     def __enter__(self) -> Duties:
         if self._job.is_chief:
-            self._take_directory()
+            self._acquire_directory()
         return self
 
     def __exit__(
@@ -78,31 +78,31 @@ class Duties:
         finally:
             self._end_history(self._ended_because)
 
-    def begin(self, last_step: int | None = None) -> None:
+    def start(self, last_step: int | None = None) -> None:
         """Begins the duties with the training, which from now on continues even if another job holds the directory.
 
         Args:
           last_step: where it is to end, as far as this task knows.
         """
-        self._begun = True
+        self._started = True
         self._last_step = last_step
         if self._job.had_duties:
             self._show()
-            self._begin_history()
+            self._start_history()
 
-    def note(self, report: StepReport) -> None:
+    def record_step(self, report: StepReport) -> None:
         """Records a step of this task in the history, if this is the chief. Takes less than a microsecond."""
         if self._times is None and self._console:
             self._times = TimeReport(self._job.join().steps.times)  # without the first step, which was compiled
         if self._recorder is not None:
-            self._recorder.rows.note(report)
+            self._recorder.rows.record_step(report)
 
-    def note_values(self, values: Mapping[str, Any], global_step: int) -> None:
+    def record_values(self, values: Mapping[str, Any], global_step: int) -> None:
         """Records other values in the history, by the names of their series."""
         if self._recorder is not None:
-            self._recorder.rows.note_values(values, global_step)
+            self._recorder.rows.record_values(values, global_step)
 
-    def note_end(self, reason: str) -> None:
+    def set_end_reason(self, reason: str) -> None:
         """Sets why the session ends."""
         self._ended_because = reason
 
@@ -113,24 +113,24 @@ class Duties:
         if there is nothing to report, or no console.
         """
         times, cluster = self._times, self._job.cluster
-        if times is None or not times.is_worth_telling:
+        if times is None or not times.is_worth_reporting:
             return ""
         peers = self._job.join().peers
         if peers.is_chief:
-            times.note(peers.progress())
+            times.record(peers.progress())
             return times.text(peers.task)
         if cluster is None or cluster.spec.ps or len(cluster.spec.workers) > MOST_ROWS:
             return ""
         return times.waits_for_data(peers.task)
 
-    def look(self, peers: Peers) -> bool:
+    def poll(self, peers: Peers) -> bool:
         """Takes over or gives up the duties if the job has another chief now; returns whether it has.
 
         Raises:
           DirectoryLocked: before the training has begun: another job writes into the directory.
         """
         job, chief = self._job, peers.is_chief
-        if self._begun and chief == job.had_duties:
+        if self._started and chief == job.had_duties:
             return False
         cluster, before = job.cluster, job.had_duties
         if before is None:
@@ -144,29 +144,29 @@ class Duties:
             else:
                 job.say(f"{peers.task} takes over the chief's duties ({cluster.spec.chief} is gone)")
         if chief:
-            self._take_over(peers)
+            self._start_duties(peers)
         else:
-            self._give_up()
+            self._stop_duties()
         return chief != before
 
-    def _take_over(self, peers: Peers) -> None:
+    def _start_duties(self, peers: Peers) -> None:
         if self._checkpoints.checkpointer is None:
-            self._take_directory(late=True)
-        if self._begun:
+            self._acquire_directory(late=True)
+        if self._started:
             self._show()
-            self._begin_history(takes_over=True)
+            self._start_history(takes_over=True)
         elif self._checkpoints.checkpointer is not None:
             self._checkpoints.checkpointer.joined(peers.job)
 
-    def _give_up(self) -> None:
+    def _stop_duties(self) -> None:
         checkpointer, self._checkpoints.checkpointer = self._checkpoints.checkpointer, None
         if checkpointer is not None:
             self._saving.pop_all()  # unlike the end of a session, this waits for no write
-            checkpointer.give_up()
+            checkpointer.abandon()
         self._shown.close()
         self._end_history(None)
 
-    def _take_directory(self, *, late: bool = False) -> None:
+    def _acquire_directory(self, *, late: bool = False) -> None:
         if self._directory is None:
             return
         job = self._job
@@ -177,7 +177,7 @@ class Duties:
             job.say,
             job=job.id,
             late=late,
-            on_commit=self._note_checkpoint,
+            on_commit=self._report_checkpoint,
             runtime=job.runtime,
         )
         self._checkpoints.checkpointer = self._saving.enter_context(checkpointer)
@@ -191,15 +191,15 @@ class Duties:
     def _progress(self) -> Progress | None:
         progress = self._job.join().peers.progress()
         if self._times is not None:
-            self._times.note(progress)
+            self._times.record(progress)
         return progress
 
-    def _begin_history(self, *, takes_over: bool = False) -> None:
+    def _start_history(self, *, takes_over: bool = False) -> None:
         path = self._directory.path if self._directory is not None and self._history else None
         page = page_directory()
         if page is not None:
             path = page if path is None else path
-            self._tell_launcher(page, path)
+            self._report_history(page, path)
         if path is None or self._recorder is not None:
             return
         from trainband.monitor.history import (  # here: pyarrow takes a while, and few need it before
@@ -233,9 +233,9 @@ class Duties:
         )
         self._recorder = Recorder(path, peers.progress, job.say, start, runtime=job.runtime)
 
-    def _tell_launcher(self, page: Path, directory: Path) -> None:
+    def _report_history(self, page: Path, directory: Path) -> None:
         try:
-            note_history(page, directory)
+            report_history(page, directory)
         except OSError as exc:
             self._job.say(f"WARNING: could not tell the launcher of {directory} for its page ({exc})")
 
@@ -244,7 +244,7 @@ class Duties:
         if recorder is not None:
             recorder.close(reason)
 
-    def _note_checkpoint(self, checkpoint: CheckpointStatus) -> None:
+    def _report_checkpoint(self, checkpoint: CheckpointStatus) -> None:
         if self._recorder is not None:
             step = checkpoint.global_step
             self._recorder.rows.event("checkpoint", str(checkpoint), value=float(checkpoint.nbytes), global_step=step)

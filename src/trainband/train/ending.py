@@ -67,11 +67,11 @@ class Ending:
         stop = self._stop
         stop.finish_if_deferred(engine)
         if self._job.had_duties or (engine.peers.is_chief and not self._is_saved(engine)):
-            self._handover.look(engine)
+            self._handover.poll(engine)
         if self._job.had_duties and stop.done:
             self._lost.make(engine, session.run)
         if self._directory is not None:
-            self._checkpoints.leave_state(engine)
+            self._checkpoints.store_worker_state(engine)
         if not stop.done:
             self._pause(engine, session)
         # If the values are in parts, all tasks act together, but only the chief starts what saving takes.
@@ -108,7 +108,7 @@ class Ending:
         expected = steps.global_step
         reason = steps.pause(self._stop.reason)
         if self._directory is not None and (steps.training.unused or steps.global_step < expected):
-            self._checkpoints.leave_state(engine)  # by now its last steps are known
+            self._checkpoints.store_worker_state(engine)  # by now its last steps are known
         # If the values are in parts, they save together: all leave now, or none.
         if request := request_to_end(reason) if engine.values.in_parts else self._stop.request:
             self._stop.request = request
@@ -126,7 +126,7 @@ class Ending:
             if self._stop.request:
                 self._checkpoints.forget()  # the others have made steps since
                 self._leave_early(engine, session)
-            self._handover.look(engine)
+            self._handover.poll(engine)
 
     def _leave_early(self, engine: Engine, session: EndingSession) -> NoReturn:
         """Saves and leaves; the others continue."""

@@ -40,9 +40,9 @@ class Handover:
         self._limits = [hook for hook in hooks.hooks if isinstance(hook, StopAtStepHook)]
         self._events = events
 
-    def look(self, engine: Engine) -> None:
+    def poll(self, engine: Engine) -> None:
         """Checks whether this task has the chief's duties now."""
-        if not self._duties.look(engine.peers):
+        if not self._duties.poll(engine.peers):
             return
         self._checkpoints.forget()
         self._job.trainings.learn(engine.steps.training.starts)

@@ -15,7 +15,7 @@ from trainband.model.mesh_context import require_no_mesh
 from trainband.model.model import Model
 from trainband.monitor.prometheus import worker_families
 from trainband.runtime import SYSTEM, Runtime
-from trainband.runtime.logs import note_position
+from trainband.runtime.logs import add_position
 from trainband.runtime.waiting import Say
 from trainband.strategies.base import Strategy
 from trainband.train.standalone import require_cluster, users_line
@@ -79,12 +79,12 @@ class Job:
         """The job's id; empty before this task joins, and for a task that runs alone."""
         return self._engine.peers.job if self._engine is not None else ""
 
-    def note_checkpoint_dir(self, directory: Path) -> None:
+    def add_checkpoint_dir(self, directory: Path) -> None:
         """Records where the program reads or writes checkpoints: a ps refuses other directories."""
         if directory not in self._checkpoint_dirs:
             self._checkpoint_dirs.append(directory)
 
-    def begin_from(self, restore: RestoreFrom) -> None:
+    def start_from(self, restore: RestoreFrom) -> None:
         """Makes the job start from these checkpoints, unless it resumes from one of its session's directory.
 
         Raises:
@@ -126,7 +126,7 @@ class Job:
                 self.say(f"resumes from {checkpoint.path} (global step {checkpoint.global_step:,})")
             else:
                 self.trainings.learn(engine.steps.training.starts)
-            self._shown.append(note_position(lambda: {"global_step": engine.steps.global_step}))
+            self._shown.append(add_position(lambda: {"global_step": engine.steps.global_step}))
             if metrics is not None:
                 self._shown.append(metrics.add(lambda: list(worker_families(engine.steps.statistics()))))
             self.runtime.at_exit(self.close)

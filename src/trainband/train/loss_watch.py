@@ -23,11 +23,11 @@ class LossWatch:
         self._has_warned = False
         self._step = 0
 
-    def begin(self, global_step: int) -> None:
+    def start(self, global_step: int) -> None:
         """Records that the training begins, or resumes, at this global step."""
         self._step = global_step
 
-    def look(self, task: str, report: StepReport) -> None:
+    def check(self, task: str, report: StepReport) -> None:
         """Checks the losses of `task` in a report."""
         if self._has_warned:
             return

@@ -11,7 +11,7 @@ from flax import nnx
 
 from trainband.cluster import Cluster
 from trainband.errors import ModelError
-from trainband.model.model import Given, takes_key
+from trainband.model.model import Given, accepts_key
 from trainband.model.nnx_parts import Parts, Path, keys_of
 from trainband.model.variables import PyTree
 
@@ -105,7 +105,7 @@ class _Loss:
     def __init__(self, parts: Parts, loss: Callable[..., Any], *, apart: bool = False, evaluates: bool = False) -> None:
         self._parts = parts
         self._loss = loss
-        self._takes_key = takes_key(loss)
+        self._takes_key = accepts_key(loss)
         self._apart = apart
         self._evaluates = evaluates
 

@@ -90,24 +90,24 @@ class Pass:
         self.number = number
         self.owned = owned
         self.given = 0
-        self.tells = callable(getattr(iterator, "trained", None))
+        self.reports_trained = callable(getattr(iterator, "trained", None))
         # An iterator that is told which batches were trained on returns its state as of then.
-        self.says = track and self.tells and callable(getattr(iterator, "get_state", None))
-        can_say = track and not self.tells and callable(getattr(iterator, "get_state", None))
+        self.returns_trained_state = track and self.reports_trained and callable(getattr(iterator, "get_state", None))
+        can_say = track and not self.reports_trained and callable(getattr(iterator, "get_state", None))
         self.get_state: Callable[[], Any] | None = iterator.get_state if can_say else None  # type: ignore[attr-defined]
         self.snapshot: Snapshot | None = None
         self._track = track
         self._before = 0  # batches of another iterator, before the state that this one resumed from
         self._every_time = bool(getattr(iterator, "state_is_cheap", False))
-        self._looks = 0
-        self._looked_at = 0.0
+        self._saves = 0
+        self._saved_at = 0.0
         self._cost_s = 1.0
 
-    def look(self) -> None:
+    def save_state(self) -> None:
         """Takes the iterator's state, unless that takes too much of the time."""
         begin = perf_counter()
-        costly = self._cost_s > _CHEAP_S and self._looks >= 3 and not self._every_time
-        if costly and (begin - self._looked_at) * _STATE_SHARE < self._cost_s:
+        costly = self._cost_s > _CHEAP_S and self._saves >= 3 and not self._every_time
+        if costly and (begin - self._saved_at) * _STATE_SHARE < self._cost_s:
             return
         assert self.get_state is not None
         state = self.get_state()
@@ -117,17 +117,17 @@ class Pass:
         except (TypeError, ValueError) as exc:
             content = exc
         self.snapshot = self.given, content
-        self._looked_at = perf_counter()
-        self._looks += 1
-        self._cost_s = min(self._cost_s, self._looked_at - begin)
+        self._saved_at = perf_counter()
+        self._saves += 1
+        self._cost_s = min(self._cost_s, self._saved_at - begin)
 
-    def tell(self, given: int) -> None:
+    def report_trained(self, given: int) -> None:
         """Tells the iterator which batches have been trained on."""
         self.iterator.trained(max(0, given - self._before))  # type: ignore[attr-defined]
 
     def kept(self, mark: Mark) -> Mark:
         """Returns a copy of the mark of the last trained batch that further steps do not change."""
-        if not self.says:
+        if not self.returns_trained_state:
             return mark
         # The iterator can only return its current state.
         return self, mark[1], (mark[1], to_text(self.iterator.get_state()))  # type: ignore[attr-defined]
@@ -135,7 +135,7 @@ class Pass:
     def position(self, mark: Mark) -> Position:
         """Returns the position of a mark in this pass."""
         _, given, snapshot = mark
-        if snapshot is None and self.says:
+        if snapshot is None and self.returns_trained_state:
             return Position(self.number, given, self.iterator.get_state())  # type: ignore[attr-defined]
         if snapshot is None:
             return Position(self.number, given)
@@ -212,7 +212,7 @@ class Passes(Iterator[tuple[PyTree, Mark]]):
         self._track = track
         self._number = 0  # batches given
         self._pass: Pass | None = None
-        self._untold: deque[Pass] = deque()  # passes to tell what was trained on
+        self._unreported: deque[Pass] = deque()  # passes to tell what was trained on
         self.may_be_empty = start is not None or self._once
         """Whether an empty iterable is not an error."""
         self.must_last = False
@@ -226,7 +226,7 @@ class Passes(Iterator[tuple[PyTree, Mark]]):
         Raises:
           DataError: there is no batch at all, or one of another shape than the first; or the data ends before `start`.
         """
-        current = self._pass or self._begin()
+        current = self._pass or self._first_pass()
         while True:
             try:
                 batch = next(current.iterator)
@@ -242,7 +242,7 @@ class Passes(Iterator[tuple[PyTree, Mark]]):
             current.given += 1
             self._number += 1
             if current.get_state is not None:
-                current.look()
+                current.save_state()
             if self._place is not None:
                 batch = self._place(batch)
             elif self.must_last:
@@ -256,13 +256,13 @@ class Passes(Iterator[tuple[PyTree, Mark]]):
 
     def trained(self, mark: Mark) -> None:
         """Records that all batches up to a mark have been trained on."""
-        if not self._untold:
+        if not self._unreported:
             return
         current, given, _ = mark
-        while self._untold[0] is not current:
-            before = self._untold.popleft()
-            before.tell(before.given)
-        current.tell(given)
+        while self._unreported[0] is not current:
+            before = self._unreported.popleft()
+            before.report_trained(before.given)
+        current.report_trained(given)
 
     def position(self, mark: Mark | None) -> Position:
         """Returns the position of a mark; the start if there is none.
@@ -274,7 +274,7 @@ class Passes(Iterator[tuple[PyTree, Mark]]):
 
     def end_wait(self) -> None:
         """Closes the iterator if it may be waiting for others, and can be closed by another thread."""
-        if self._pass is not None and self._pass.tells:
+        if self._pass is not None and self._pass.reports_trained:
             self._pass.close()
 
     def close(self) -> None:
@@ -282,7 +282,7 @@ class Passes(Iterator[tuple[PyTree, Mark]]):
         if self._pass is not None:
             self._pass.close()
 
-    def _begin(self) -> Pass:
+    def _first_pass(self) -> Pass:
         """Begins the first pass, at the given position."""
         current = self._new_pass(0)
         if self._start is not None:
@@ -308,9 +308,9 @@ class Passes(Iterator[tuple[PyTree, Mark]]):
     def _new_pass(self, number: int) -> Pass:
         iterator = iter(self._batches)
         self._pass = current = Pass(iterator, number, owned=iterator is not self._batches, track=self._track)
-        if current.tells:
-            self._untold.append(current)
-            current.tell(0)
+        if current.reports_trained:
+            self._unreported.append(current)
+            current.report_trained(0)
         if hasattr(iterator, "on_wait"):
             iterator.on_wait = self._wait
         return current

@@ -55,7 +55,7 @@ class Portions:
         self._held: deque[_Held] = deque()
         self._is_over = False
 
-    def take(self, next_batch: Callable[[], Taken]) -> tuple[Portion, tuple[Mark, ...]]:
+    def next(self, next_batch: Callable[[], Taken]) -> tuple[Portion, tuple[Mark, ...]]:
         """Returns the next portion, and the mark after the last batch that it uses up, if any.
 
         At the end of the data it may be smaller.

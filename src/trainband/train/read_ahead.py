@@ -20,13 +20,13 @@ class ReadAhead(Generic[Item]):
         self._changed = runtime.condition()
         self._items: deque[Item | BaseException | None] = deque()  # None: idle from here
         self._stopped = False
-        self._begun = False
+        self._started = False
         self._thread = runtime.thread(self._run, "trainband-feed")
 
     def start(self) -> None:
         """Begins to read, unless it has begun."""
-        if not self._begun:
-            self._begun = True
+        if not self._started:
+            self._started = True
             self._thread.start()
 
     def get(self, idle: Callable[[], object] | None) -> Item:
@@ -48,9 +48,9 @@ class ReadAhead(Generic[Item]):
             if idle is not None:
                 idle()
 
-    def put_idle(self) -> None:
+    def enqueue_idle(self) -> None:
         """Tells the consumer that the item after the prepared ones will take a while."""
-        self._put(None)
+        self._enqueue(None)
 
     def stop(self) -> None:
         """Asks the thread to end."""
@@ -61,7 +61,7 @@ class ReadAhead(Generic[Item]):
 
     def join(self, timeout_s: float) -> bool:
         """Waits for its end; returns whether it has ended."""
-        if self._begun:
+        if self._started:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -78,12 +78,12 @@ class ReadAhead(Generic[Item]):
             try:
                 item: Any = pull()
             except BaseException as exc:  # for the consumer's thread, of any kind
-                self._put(exc)
+                self._enqueue(exc)
                 return
-            self._put(item)
+            self._enqueue(item)
             del item  # the training may want its memory before the next one is ready
 
-    def _put(self, item: Item | BaseException | None) -> None:
+    def _enqueue(self, item: Item | BaseException | None) -> None:
         with self._changed:
             if not self._stopped:
                 self._items.append(item)

@@ -90,7 +90,7 @@ class MonitoredSession(SessionView):
         if path is not None and path.exists() and not path.is_dir():
             raise YourError(f"checkpoint_dir must be a directory, but {path} is a file.")
         if path is not None:
-            job.note_checkpoint_dir(path)
+            job.add_checkpoint_dir(path)
         super().__init__(trainer, None if path is None else CheckpointDirectory(path, job.say))
         if path is not None and not any(isinstance(hook, CheckpointSaverHook) for hook in hooks):
             secs = None if save_steps else save_secs
@@ -189,7 +189,7 @@ class MonitoredSession(SessionView):
         engine.steps.times.end_step(report.global_step, report.steps)
         stop.finish_if_deferred(engine)
         if stop.request:
-            stop.note(stop.request)
+            stop.record(stop.request)
         return report
 
     def _step(self, engine: Engine, batch: PyTree) -> StepReport:
@@ -197,24 +197,24 @@ class MonitoredSession(SessionView):
         if feed is None or batch is not feed.given:  # a feed checks its batches, if possible in its thread
             check_batch(batch.batch if isinstance(batch, Dealt) else batch, "the batch")
         report = engine.steps.step(batch)
-        self._device_wait.begin(report.loss)
+        self._device_wait.start(report.loss)
         if not report.done:  # otherwise it is checked at the end
-            self._handover.look(engine)
+            self._handover.poll(engine)
         self._position.advance(report.steps)
-        self._duties.note(report)
-        self._losses.look(engine.peers.task, report)
+        self._duties.record_step(report)
+        self._losses.check(engine.peers.task, report)
         if report.worker_state is not None:
-            self._checkpoints.leave_state(engine, behind=report.worker_state)
+            self._checkpoints.store_worker_state(engine, behind=report.worker_state)
         self._stop.heed(engine, report)
         return report
 
     def used_up(self) -> None:
         """Ends this session because there are no more batches."""
-        self._stop.note(USED_UP)
+        self._stop.record(USED_UP)
 
     def request_stop(self, reason: str = "") -> None:
         """Ends this session after the current step; on the chief, it ends the training of the whole job."""
-        self._stop.note(reason or "it was asked to stop")
+        self._stop.record(reason or "it was asked to stop")
         if not self.is_chief:
             return
         if self._hooks.is_after_step and self.in_parts:
@@ -245,9 +245,9 @@ class MonitoredSession(SessionView):
         Args:
           values: numbers or scalar arrays by their names.
         """
-        self._duties.note_values(values, self.global_step)
+        self._duties.record_values(values, self.global_step)
 
-    def note_validation(self, metrics: Mapping[str, float], best: str = "") -> None:
+    def record_validation(self, metrics: Mapping[str, float], best: str = "") -> None:
         """Saves, on the chief, the params that were just validated, if they are the best so far.
 
         If they are in parts, all tasks must call this at the same time: they contribute their parts.
@@ -261,7 +261,7 @@ class MonitoredSession(SessionView):
         """
         self._validation = self.global_step, dict(metrics)
         self.note_values({f"validation/{name}": value for name, value in metrics.items()})
-        self._checkpoints.note_validation(self._joined(), metrics, best)
+        self._checkpoints.record_validation(self._joined(), metrics, best)
 
     def __enter__(self) -> MonitoredSession:
         try:
@@ -287,7 +287,7 @@ class MonitoredSession(SessionView):
             self._ending.run(self._joined(), self)
         except CheckpointError:
             # Trained but not saved: the job stays, so that its params can still be read and saved elsewhere.
-            self._duties.note_end(f"{self._stop.reason}; could not write its last checkpoint")
+            self._duties.set_end_reason(f"{self._stop.reason}; could not write its last checkpoint")
             self._stack.__exit__(*sys.exc_info())
             raise
         except BaseException as failure:
@@ -307,22 +307,22 @@ class MonitoredSession(SessionView):
         self._engine = engine = self._job.join(self._restore_from())
         self._device_wait = DeviceWait(engine.steps.times, self._job.runtime)
         self._stack.callback(self._device_wait.close)
-        self._duties.look(engine.peers)
+        self._duties.poll(engine.peers)
         self._recall_trainings(engine.steps.global_step)
-        trainings.begin(engine.steps.global_step)
+        trainings.start(engine.steps.global_step)
         self._handover.set_limit()
-        if not engine.steps.begin(trainings.end(stop.last_step), trainings.starts):
-            stop.note_done()
+        if not engine.steps.start_training(trainings.end(stop.last_step), trainings.starts):
+            stop.record_done()
         trainings.learn(engine.steps.training.starts)
         self._handover.set_limit()
         if not (engine.peers.is_chief or stop.done):
             stop.compare(engine, trainings.began_at)
-        self._duties.look(engine.peers)
+        self._duties.poll(engine.peers)
         for hook in self._hooks.hooks:
             self._stack.callback(hook.close)
         self._stack.enter_context(self._events)
-        self._duties.begin(trainings.end(stop.last_step))
-        self._losses.begin(engine.steps.global_step)
+        self._duties.start(trainings.end(stop.last_step))
+        self._losses.start(engine.steps.global_step)
         self._hooks.begin(self)
         self._listen_for_requests_to_end(engine.peers)
 
@@ -359,17 +359,17 @@ class MonitoredSession(SessionView):
 
         self._stop.request = self._job.request
 
-        def note(request: str) -> None:
+        def end_on_request(request: str) -> None:
             self._stop.request = request
             peers.shorten_waits(request)
 
-        self._stack.enter_context(self._job.runtime.on_request_to_end(note))
+        self._stack.enter_context(self._job.runtime.on_request_to_end(end_on_request))
 
     def _release(self, kind: Any, exc: BaseException | None, trace: TracebackType | None) -> None:
         """Releases everything; after an error, the job too. The first error is the one that is raised."""
         self._is_over = True
         failure = "" if exc is None or isinstance(exc, SystemExit) else f"{type(exc).__name__}: {exc}"
-        self._duties.note_end(failure or self._stop.reason)
+        self._duties.set_end_reason(failure or self._stop.reason)
         try:
             self._stack.__exit__(kind, exc, trace)
         except Exception as failure:

@@ -50,7 +50,7 @@ class Shapes:
         shapes = [(np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves]
         if self._structure is None:
             self._first, self._structure = shapes, structure
-            self._note(batch)
+            self._remember(batch)
             return
         alike = structure == self._structure
         if alike and self._shorter:
@@ -60,7 +60,7 @@ class Shapes:
         if not alike:
             raise DataError(_difference(number, self._first, shapes))
 
-    def _note(self, batch: PyTree) -> None:
+    def _remember(self, batch: PyTree) -> None:
         """Remembers how to recognise a matching batch at a glance, if it is a flat one of arrays."""
         kind = type(batch)
         if kind is not tuple and kind is not dict:

@@ -31,9 +31,9 @@ class StepBatches:
         self._per_call = steps_per_execution
         self._held: tuple[PyTree, Mark] | None = None  # taken, but too different to join those before it
         self._is_over = False  # do not take any further
-        self._begun = passes.may_be_empty  # otherwise an empty source is an error
+        self._started = passes.may_be_empty  # otherwise an empty source is an error
 
-    def take(self) -> tuple[PyTree, tuple[Mark, ...]]:
+    def next(self) -> tuple[PyTree, tuple[Mark, ...]]:
         """Returns the next item, and a mark of where each of its steps ends.
 
         Raises:
@@ -62,7 +62,7 @@ class StepBatches:
             elif _kind(item) != kind:
                 self._held = item, mark
                 break
-            items.append(owned(item) if stack is None else _put(item, stack, len(items)))
+            items.append(owned(item) if stack is None else _copied_to(item, stack, len(items)))
             marks.append(mark)
         if stack is not None:
             stack = jax.tree.map(lambda leaf: leaf[: len(items)], stack)
@@ -77,13 +77,13 @@ class StepBatches:
             try:
                 batch, mark = next(self._passes)
             except StopIteration:
-                if self._begun:
+                if self._started:
                     raise
                 raise DataError(
                     f"there are {len(group)} batches, too few for one step of accumulate={self._accumulate}; use fewer."
                 ) from None
             group.append(batch)
-        self._begun = True
+        self._started = True
         return tuple(group), mark
 
 
@@ -101,7 +101,7 @@ def _stack_for(item: PyTree, count: int) -> PyTree:
     return jax.tree.map(lambda leaf: aligned_empty((count, *leaf.shape), leaf.dtype), item)
 
 
-def _put(item: PyTree, stack: PyTree, index: int) -> PyTree:
+def _copied_to(item: PyTree, stack: PyTree, index: int) -> PyTree:
     """Copies the item to its place; returns it there."""
     for room, leaf in zip(jax.tree.leaves(stack), jax.tree.leaves(item), strict=True):
         room[index] = leaf

@@ -40,23 +40,23 @@ class Stop:
         """Whether it ends only because this task's batches are used up."""
         return self.reason == USED_UP and not (self.done or self.request)
 
-    def note(self, reason: str) -> None:
+    def record(self, reason: str) -> None:
         """Records a reason to end; the first one counts."""
         self.reason = self.reason or reason
 
-    def note_done(self, reason: str = DONE) -> None:
+    def record_done(self, reason: str = DONE) -> None:
         """Records that the training is over for all."""
         self.done = True
-        self.note(reason)
+        self.record(reason)
 
     def heed(self, engine: Engine, report: StepReport) -> None:
         """Records a step's report of the end."""
         if report.done:
             reached = self.last_step is not None and engine.steps.global_step >= self.last_step
-            self.note_done(DONE if reached else FINISHED)
+            self.record_done(DONE if reached else FINISHED)
         elif report.stopped:
             self._say(f"{engine.peers.task} ends the training: {report.stopped}")
-            self.note(report.stopped)
+            self.record(report.stopped)
             self.request = self.request or request_to_end(report.stopped)
 
     def compare(self, engine: Engine, began_at: int) -> None:

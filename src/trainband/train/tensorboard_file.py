@@ -65,7 +65,7 @@ class EventFile:
             name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}.{next(_numbers):06}"
             self._file = new_regular(directory.absolute() / f"{name}{suffix}")
         except OSError as exc:
-            self._give_up(exc)
+            self._disable(exc)
         self._flushed = clock()
         self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
         if resumed_at is not None:
@@ -101,12 +101,12 @@ class EventFile:
                 self._file.flush()
                 os.fsync(self._file.fileno())
             except OSError as exc:
-                self._give_up(exc)
+                self._disable(exc)
 
     def close(self) -> None:
         """Writes everything to the disk and closes the file. Idempotent."""
         self.flush()
-        self._let_go()
+        self._close_file()
 
     def __enter__(self) -> EventFile:
         return self
@@ -125,16 +125,16 @@ class EventFile:
             try:
                 self._file.write(_record(event.SerializeToString()))
             except OSError as exc:
-                self._give_up(exc)
+                self._disable(exc)
 
-    def _give_up(self, exc: OSError) -> None:
-        self._let_go()
+    def _disable(self, exc: OSError) -> None:
+        self._close_file()
         self._say(
             f"WARNING: could not write summaries to {self._directory} ({exc.strerror or exc}); "
             "training continues without them. Free space or pass another output_dir, and restart."
         )
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         file, self._file = self._file, None
         if file is not None:
             with contextlib.suppress(OSError):  # it writes its buffer, which has failed already

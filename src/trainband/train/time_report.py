@@ -57,12 +57,12 @@ class TimeReport:
         self._lock = threading.Lock()
 
     @property
-    def is_worth_telling(self) -> bool:
+    def is_worth_reporting(self) -> bool:
         """Whether the training is more than a trial."""
         spent = self._spent()
         return spent.steps >= MIN_STEPS and spent.total >= MIN_S
 
-    def note(self, progress: Progress | None) -> None:
+    def record(self, progress: Progress | None) -> None:
         """Records a sample of the job. Any thread may call it."""
         if progress is None:
             return

@@ -370,7 +370,7 @@ class Trainer:
           DirectoryLocked: another job writes into the directory.
         """
         path = Path(directory).absolute()
-        self.job.note_checkpoint_dir(path)
+        self.job.add_checkpoint_dir(path)
         engine, job = self.join(), self.job
         home = CheckpointDirectory(path, self.say)
         announce = self.say if self.console else lambda _: None
@@ -390,7 +390,7 @@ class Trainer:
                 ) as writer,
             ):
                 writer.order(engine, 0, TrainingRecord(strategy=job.strategy_name, trainings=job.trainings.starts))
-                engine.checkpoints.leave_worker_state(job.trainings.number, "")
+                engine.checkpoints.store_worker_state(job.trainings.number, "")
                 writer.finish()
         finally:
             engine.checkpoints.end()  # until then, the others give the requested parts
@@ -409,14 +409,14 @@ class Trainer:
           TrainbandError: this task has already joined its job.
         """
         where = Path(path).absolute()
-        self.job.note_checkpoint_dir(where)
+        self.job.add_checkpoint_dir(where)
         home = CheckpointDirectory(where, self.say)
         if home.steps():
             candidates = home.candidates
         else:
             checkpoint = Checkpoint.open(where)  # raises if there is none
             candidates = lambda: iter([checkpoint])  # noqa: E731
-        self.job.begin_from(RestoreFrom(candidates=candidates, worker_state=lambda _: {}, optimizer=optimizer))
+        self.job.start_from(RestoreFrom(candidates=candidates, worker_state=lambda _: {}, optimizer=optimizer))
 
     def evaluate_params(
         self, params: PyTree, model_state: PyTree, batches: Iterable[PyTree], global_step: int

@@ -45,18 +45,18 @@ class TrainingLog:
             self._since = Since(self._times, self._first_at)
         for one in (batch.batches if isinstance(batch, Several) else (batch,))[: report.steps]:
             self._examples.append(examples_in_step(one, self._accumulate))
-        self._note(((report.global_step, report.loss),) if report.known is None else report.known)
+        self._append(((report.global_step, report.loss),) if report.known is None else report.known)
         self._applied += report.applied
         self._staleness += report.staleness
 
-    def _note(self, known: Sequence[tuple[int, float]]) -> None:
+    def _append(self, known: Sequence[tuple[int, float]]) -> None:
         for step, loss in known:
             self._steps.append(step)
             self._losses.append(loss)
 
     def result(self, stepper: Steps, task: str, stopped: str, evaluations: tuple[Evaluation, ...]) -> FitResult:
         """Returns the result of the training."""
-        self._note(stepper.take_known())
+        self._append(stepper.pop_known())
         training = stepper.training
         seconds = time.perf_counter() - self._first_at if self._steps else 0.0
         if training.unused:

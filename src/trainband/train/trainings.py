@@ -41,7 +41,7 @@ class Trainings:
         if len(starts) >= self.number:
             self._starts = list(starts)
 
-    def begin(self, global_step: int) -> None:
+    def start(self, global_step: int) -> None:
         """Counts a training, which begins at this global step unless it has begun before."""
         if self.number >= len(self._starts):
             self._starts.append(global_step)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from trainband.wire.transport import BODY_ALIGNMENT, Bytes
+from trainband.wire.frame import BODY_ALIGNMENT, Bytes
 
 
 def as_bytes(array: NDArray[np.generic]) -> Bytes:

@@ -26,7 +26,7 @@ def host_of(peer: str) -> str:
     return host.removeprefix("[").removesuffix("]") if colon else peer
 
 
-def taken(address: str) -> AddressInUse:
+def address_in_use(address: str) -> AddressInUse:
     """Returns the error for an address that another process serves."""
     port = split(address)[1]
     return AddressInUse(
@@ -82,7 +82,7 @@ def check(address: str) -> None:
             trial.bind(where)
         except OSError as exc:
             if exc.errno == errno.EADDRINUSE:
-                raise taken(address) from None
+                raise address_in_use(address) from None
             if exc.errno == errno.EADDRNOTAVAIL:
                 raise ClusterError(
                     f"cannot serve at {address}: {host} is not an address of this machine; "

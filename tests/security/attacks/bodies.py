@@ -36,7 +36,7 @@ def reading(address: str) -> str:
     return ", ".join(achieved)
 
 
-def _put(address: str, batch: pa.RecordBatch, total: int, options: Any = None) -> str:
+def _write(address: str, batch: pa.RecordBatch, total: int, options: Any = None) -> str:
     """Assigns a variable so many bytes; how many the ps has taken before it refused."""
     client = flight.connect(f"grpc://{address}")
     sent = 0
@@ -57,13 +57,13 @@ def _put(address: str, batch: pa.RecordBatch, total: int, options: Any = None) -
 
 def assignment(address: str) -> str:
     """A body of a gigabyte."""
-    return _put(address, pa.record_batch({"x": pa.array(np.zeros(_CHUNK, np.uint8))}), LARGE)
+    return _write(address, pa.record_batch({"x": pa.array(np.zeros(_CHUNK, np.uint8))}), LARGE)
 
 
 def bomb(address: str) -> str:
     """A body that is small as it travels, and gigabytes once it is unpacked."""
     batch = pa.record_batch({"x": pa.array(np.zeros(LARGE // 4, np.uint8))})
-    return _put(address, batch, LARGE, pa.ipc.IpcWriteOptions(compression="zstd"))
+    return _write(address, batch, LARGE, pa.ipc.IpcWriteOptions(compression="zstd"))
 
 
 def squeezed_call(address: str) -> str:

@@ -23,7 +23,7 @@ class _Term:
         """Who has all that workers know of."""
         self._known = self.began_at
 
-    def note(self, record: Answered | Secured) -> None:
+    def record(self, record: Answered | Secured) -> None:
         """A worker knows of more, or a replica has more."""
         if isinstance(record, Answered):
             self.lineage, self._known, self.holders = record.lineage, record.position, record.holders
@@ -53,7 +53,7 @@ def forgetful(history: Sequence[Record]) -> set[tuple[float, int]]:
                     found.add((at, shard))
                 is_primary[shard] = _Term(record)
             case Answered(shard=shard, replica=by) | Secured(shard=shard, by=by) if by == is_primary[shard].replica:
-                is_primary[shard].note(record)
+                is_primary[shard].record(record)
     return found
 
 
@@ -80,7 +80,7 @@ def broken_failovers(history: Sequence[Record], terms: Terms) -> Iterator[Violat
             case Promoted(shard=shard):
                 is_primary[shard] = _Term(record)
             case Answered(shard=shard, replica=by) | Secured(shard=shard, by=by) if by == is_primary[shard].replica:
-                is_primary[shard].note(record)
+                is_primary[shard].record(record)
             case Answered(at=at, shard=shard, replica=replica, position=position):
                 term = is_primary[shard]
                 # One that does not know yet may let a worker know of what its successor has, too.

@@ -39,7 +39,7 @@ class Lines(Generic[State]):
     def __setitem__(self, record: OfReplica, state: State) -> None:
         self._states[record.shard, record.replica] = state
 
-    def begin_install(self, record: Record) -> None:
+    def start_install(self, record: Record) -> None:
         """Copies, if the record is of a snapshot."""
         if isinstance(record, Teaching):
             key = record.shard, record.replica, record.lineage, record.position

@@ -78,7 +78,7 @@ class _Pieces:
                 if piece in self.leased_at:
                     self.holder[piece] = self.given[piece]
 
-    def note(self, record: Noted) -> Iterator[Violation]:
+    def record(self, record: Noted) -> Iterator[Violation]:
         """What whoever holds the office has noted."""
         match record:
             case Leased():
@@ -135,7 +135,7 @@ def broken_leases(history: Sequence[Record], terms: Terms) -> Iterator[Violation
                 pieces.apart.setdefault(record.replica, []).append(record)  # it does not know yet that it is succeeded
                 continue
             noted.append(record)
-            yield from pieces.note(record)
+            yield from pieces.record(record)
             continue
         match record:
             case Promoted(at=at, shard=shard, replica=replica, position=position) if shard == OFFICE:
@@ -152,7 +152,7 @@ def broken_leases(history: Sequence[Record], terms: Terms) -> Iterator[Violation
                 else:
                     pieces.undo(known)
                 for one in own:
-                    yield from pieces.note(one)
+                    yield from pieces.record(one)
             case Taught(shard=shard, replica=replica) if shard == OFFICE:
                 pieces.apart.pop(replica, None)  # it has given that up
             case Restored(shard=shard, replica=replica) if shard == OFFICE:

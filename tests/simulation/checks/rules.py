@@ -77,7 +77,7 @@ class _Clocks:
 def _bounded(history: Sequence[Record], terms: Terms) -> Iterator[Violation]:
     replicas = Lines(_Clocks)
     for record in history:
-        replicas.begin_install(record)
+        replicas.start_install(record)
         if not isinstance(record, Restored | Begun | In | Out | Applied | Released):
             continue
         clocks = replicas[record]

@@ -25,7 +25,7 @@ def vain_waits(history: Sequence[Record], terms: Terms) -> Iterator[Violation]:
     """Checks each shard whenever it says for whom somebody waits there."""
     replicas = Lines(_Members)
     for record in history:
-        replicas.begin_install(record)
+        replicas.start_install(record)
         if isinstance(record, Taught):
             replicas[record].heard = {}  # of whom this ps hears it knows itself
         if not isinstance(record, Restored | In | Out | Heard | Waits | Looked):

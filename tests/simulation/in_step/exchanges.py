@@ -64,10 +64,10 @@ class Mailbox:
             target = self._processes[other._index]  # noqa: SLF001 - one of its own kind
 
             def deliver(other: Mailbox = other, target: Process = target) -> None:
-                target.receive(lambda: other._take(number, self._index, part))
+                target.receive(lambda: other._add_part(number, self._index, part))
 
             if target is own:
-                self._take(number, self._index, part)
+                self._add_part(number, self._index, part)
             else:
                 self._network.carry_surely(own.name, target.name, deliver)
         return number
@@ -87,7 +87,7 @@ class Mailbox:
             self._waits(number, False)
         return self.come[number]
 
-    def _take(self, number: int, index: int, part: Part) -> None:
+    def _add_part(self, number: int, index: int, part: Part) -> None:
         self.come[number][index] = part
         self._wake()
 
@@ -139,19 +139,19 @@ class SimulatedState:
         self._mailbox = mailbox
         self._counts_down = counts_down
         self._apart = apart
-        self._looked_at = len(mailbox.sent)
-        self.begin_training(None)
+        self._checked_at = len(mailbox.sent)
+        self.start_training(None)
 
-    def begin_training(self, left: int | None) -> None:
+    def start_training(self, left: int | None) -> None:
         """Begins a training of at most `left` updates."""
         self._left = float("inf") if left is None else left
         self._ended = False
 
     def flags_of(self, number: int) -> Any:
         """Returns the flags of each step, or of the only one. Calls are read in order."""
-        assert number == self._looked_at
+        assert number == self._checked_at
         parts = self._mailbox.wait(number)
-        self._looked_at += 1
+        self._checked_at += 1
         if len({part.place for part in parts.values()}) > 1:
             self._apart(f"in exchange {number}: { {index: part.place for index, part in sorted(parts.items())} }")
         rows = [self._step(list(parts.values()), row) for row in range(len(parts[0].control))]

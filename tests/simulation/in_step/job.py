@@ -147,14 +147,14 @@ class ObservedGroup(ProcessGroup):
         with self.member.waits(path):
             found = super().gather(key, value, about, unless=unless, patient=patient)
         if found:
-            self.member.note(Agreed, path, json.dumps(found))
+            self.member.record(Agreed, path, json.dumps(found))
         return found
 
     def receive(self, key: str, about: str) -> Any:
         path = self._path_of(key)
         with self.member.waits(path):
             found = super().receive(key, about)
-        self.member.note(Agreed, path, json.dumps(found))
+        self.member.record(Agreed, path, json.dumps(found))
         return found
 
 
@@ -176,8 +176,8 @@ class Inputs(StepInputs):
 class ComparesBatches(FirstStep):
     """Compares no params: the simulation has none."""
 
-    def begin(self, training: int) -> None:
-        super().begin(training)
+    def start_training(self, training: int) -> None:
+        super().start_training(training)
         self._has_compared_params = True
 
 
@@ -193,7 +193,7 @@ class Member:
         self._waiting: list[tuple[float, str, int | None]] = []
         self.mailbox = Mailbox(job.network, job.processes, index, self._exchanges)
         self.process.failed = self._failed
-        self.process.on_death.append(self._note_death)
+        self.process.on_death.append(self._record_death)
         self._why = "killed"
         self._main = self.process.thread(self._run, "main")
 
@@ -201,9 +201,9 @@ class Member:
         """Begins its script."""
         self._main.start()
 
-    def note(self, kind: Callable[..., Record], *what: Any) -> None:
+    def record(self, kind: Callable[..., Record], *what: Any) -> None:
         """Adds a record to the history."""
-        self.job.note(kind(self.process.now, self.index, *what))
+        self.job.record(kind(self.process.now, self.index, *what))
 
     # --- what it waits for
 
@@ -211,32 +211,32 @@ class Member:
         """Returns a context in which it waits for values at a key."""
         return _Waits(self, key)
 
-    def begin_wait(self, key: str, exchange: int | None = None) -> None:
+    def start_wait(self, key: str, exchange: int | None = None) -> None:
         self._waiting.append((self.process.now, key, exchange))
 
     def end_wait(self) -> None:
         since, key, exchange = self._waiting.pop()
-        self.note(lambda now, index: Waited(since, index, now, key, exchange))
+        self.record(lambda now, index: Waited(since, index, now, key, exchange))
 
     def _exchanges(self, number: int, begins: bool) -> None:
         if begins:
-            self.begin_wait("", number)
+            self.start_wait("", number)
         else:
             self.end_wait()
 
     # --- its end
 
     def _failed(self, failed: Failed) -> None:
-        self.note(Happened, f"{failed.name}: {failed.error!r}")
+        self.record(Happened, f"{failed.name}: {failed.error!r}")
 
-    def _note_death(self) -> None:
+    def _record_death(self) -> None:
         while self._waiting:
             self.end_wait()
-        self.note(Ended, self._why)
+        self.record(Ended, self._why)
 
     def say(self, text: str) -> None:
         """Records a line for the user."""
-        self.note(Said, text)
+        self.record(Said, text)
         if text.startswith("ERROR"):
             self._why = text
 
@@ -279,7 +279,7 @@ class Member:
             process=self.process,
             sent=self.job.sent,
             beats=lambda other: self.job.beats[other].append(self.process.now),
-            breaks=lambda: self.note(Happened, "JAX ends the process: its connection has broken"),
+            breaks=lambda: self.record(Happened, "JAX ends the process: its connection has broken"),
         )
 
     def _script(self, group: ProcessGroup) -> None:
@@ -294,16 +294,16 @@ class Member:
             reason = self._train(group, steps, training, limit)
             if not reason.startswith(("worker:", "all")):
                 reason = f"{self.task}: {reason}"
-            self.note(Trained, training, begun, steps.global_step, self._state.applied, reason)
+            self.record(Trained, training, begun, steps.global_step, self._state.applied, reason)
             found = group.barrier("evaluates", [steps.global_step, self._state.applied])
             assert len(found) == group.count
 
     def _steps(self, group: ProcessGroup, engine: int) -> MeshSteps:
         scenario, anything = self.job.scenario, cast("Any", SimpleNamespace())
         per_call = scenario.per_call
-        group.begin_engine()
+        group.start_engine()
         group.require_same("programs", {"steps_per_execution": per_call}, MAKES)
-        apart = lambda what: self.note(Happened, f"apart {what}")  # noqa: E731
+        apart = lambda what: self.record(Happened, f"apart {what}")  # noqa: E731
         self._state = state = SimulatedState(self.mailbox, counts_down=per_call > 1, apart=apart)
         program = SimulatedProgram(state, self.mailbox, self.process, self._dice.uniform(0.1, 4.0))
         ending, inputs, control = (
@@ -314,7 +314,7 @@ class Member:
         parts: Any = program, state, group, control, ending
         pipeline = Pipeline(*parts, per_call=per_call, say=lambda _: None)
         program.place = lambda: (engine, pipeline._training, pipeline.calls)  # noqa: SLF001
-        checkpoints: Any = SimpleNamespace(begin_due=lambda: None, begin_training=lambda: None, status=None)
+        checkpoints: Any = SimpleNamespace(start_due=lambda: None, start_training=lambda: None, status=None)
         parts = pipeline, inputs, checkpoints, ending, control
         calls = Calls(*parts, per_call=per_call, accumulate=1)
         compares: Any = anything, state, group, inputs, pipeline, ending, self.say
@@ -324,7 +324,7 @@ class Member:
     def _train(self, group: ProcessGroup, steps: MeshSteps, training: int, limit: int | None) -> str:
         scenario, made = self.job.scenario, 0
         left = scenario.data[training][self.index]
-        goes_on = steps.begin(limit)
+        goes_on = steps.start_training(limit)
         while goes_on:
             if not training:
                 self._do(group, made)
@@ -348,7 +348,7 @@ class Member:
         for deed in self.job.scenario.faults:
             if isinstance(deed, Crash | Pause | Cut | Start) or (deed.task, deed.step) != (self.task, step):
                 continue
-            self.note(Happened, deed)
+            self.record(Happened, deed)
             match deed:
                 case Raises():
                     raise OSError("the disk with the pictures is gone")
@@ -368,7 +368,7 @@ class _Waits:
         self._member, self._key = member, key
 
     def __enter__(self) -> None:
-        self._member.begin_wait(self._key)
+        self._member.start_wait(self._key)
 
     def __exit__(self, *_: object) -> None:
         if self._member.process.alive:
@@ -401,7 +401,7 @@ class Job:
         for member in self.members:
             member.mailbox.others = [other.mailbox for other in self.members]
 
-    def note(self, record: Record) -> None:
+    def record(self, record: Record) -> None:
         """Adds a record to the history."""
         self.history.append(record)
         if self.show is not None:
@@ -445,7 +445,7 @@ class Job:
         except Exception as exc:
             if type(exc) in (Refused, DeadlineExceeded, AddressInUse):
                 return
-            self.note(Happened(self.scheduler.now, index, f"another process of this task fails: {exc!r}"))
+            self.record(Happened(self.scheduler.now, index, f"another process of this task fails: {exc!r}"))
         finally:
             process.die()
 
@@ -464,7 +464,7 @@ class Job:
         process, now = self.processes[index], self.scheduler.now
         if not process.alive:
             return
-        self.note(Happened(now, index, fault))
+        self.record(Happened(now, index, fault))
         match fault:
             case Crash() | StaysAway():
                 process.die()

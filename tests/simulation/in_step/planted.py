@@ -15,12 +15,12 @@ from tests.simulation.planted import instead, patched
 from tests.simulation.run import Plant
 from trainband.errors import AuthenticationError
 from trainband.spmd import coordinator_proxy, failure_detector, rendezvous
-from trainband.spmd.activity import Activity
 from trainband.spmd.coordinator_proxy import CoordinatorProxy
 from trainband.spmd.end_of_training import EndOfTraining
 from trainband.spmd.failure_detector import FailureDetector
 from trainband.spmd.peer_heartbeats import PeerHeartbeats
 from trainband.spmd.pipeline import Pipeline
+from trainband.spmd.process_activity import Activity
 from trainband.spmd.process_group import ProcessGroup
 from trainband.spmd.proof import Proof
 
@@ -135,16 +135,16 @@ class Planted(NamedTuple):
 
 
 PLANTED: Mapping[str, Planted] = {
-    "names-all": Planted(patched((Activity, "say_now_and_then", names_all)), promises.WAITED),
-    "says-nothing": Planted(patched((Activity, "say_now_and_then", instead(lambda *_: None))), promises.SILENT),
-    "keeps-refused": Planted(patched((Pipeline, "_take_back", instead(lambda *_: None))), promises.TOGETHER),
+    "names-all": Planted(patched((Activity, "report_wait", names_all)), promises.WAITED),
+    "says-nothing": Planted(patched((Activity, "report_wait", instead(lambda *_: None))), promises.SILENT),
+    "keeps-refused": Planted(patched((Pipeline, "_revert", instead(lambda *_: None))), promises.TOGETHER),
     "one-call-less": Planted(patched((EndOfTraining, "reach", one_call_less)), promises.NAMED),
     "messenger": Planted(patched((FailureDetector, "accuse", blames_the_messenger)), promises.NAMED),
-    "never-heard": Planted(patched((PeerHeartbeats, "note", from_the_beginning)), promises.NAMED),
+    "never-heard": Planted(patched((PeerHeartbeats, "record", from_the_beginning)), promises.NAMED),
     "hasty": Planted(bound("CROSSED_S", -10.0), promises.NAMED),
     "lives-on": Planted(bound("ALARMED_S", 1e9), promises.NAMED, scenario=falls_silent_in_a_long_step),
     "crosses-unseen": Planted(
-        patched((FailureDetector, "_look_at_the_crossed", instead(lambda _: None))), promises.NAMED, 286
+        patched((FailureDetector, "_check_crossed_waits", instead(lambda _: None))), promises.NAMED, 286
     ),
     # As the code was before this was found.
     "asks-unseen": Planted(patched((ProcessGroup, "_asking", instead(lambda _: nullcontext()))), promises.ENDS, 20),
@@ -153,7 +153,7 @@ PLANTED: Mapping[str, Planted] = {
     "breaks": Planted(patched((CoordinatorProxy, "_connect", breaks_with_the_service)), promises.BROKEN),
     # As the code was before these were found.
     "close-only": Planted(changed(coordinator_proxy, "end", lambda _: None), promises.ENDS),
-    "gone-is-refused": Planted(patched((Proof, "give", takes_gone_for_refused)), promises.BROKEN),
+    "gone-is-refused": Planted(patched((Proof, "present", takes_gone_for_refused)), promises.BROKEN),
     "keeps-its-reason": Planted(changed(rendezvous, "_send", keeps_its_reason(rendezvous._send)), promises.NAMED),  # noqa: SLF001
     "believes-the-silent": Planted(
         changed(rendezvous, "SILENT_S", 1e9), promises.NAMED, scenario=falls_silent_before_all_have_come

@@ -81,7 +81,7 @@ def _resolved(found: Mapping[str, str], given: Cluster | None) -> Cluster | None
         cluster = platform(found)
         if cluster is not None:
             others = [other for other, resolver in PLATFORMS[place + 1 :] if _applies(resolver, found)]
-            _say(cluster, name, others)
+            _report_source(cluster, name, others)
             return cluster
     return None
 
@@ -106,7 +106,7 @@ def _log(cluster: Cluster, source: str) -> None:
     task_logger(__name__, str(cluster.task)).info("%s says that this is one of %d tasks", source, size)
 
 
-def _say(cluster: Cluster, platform: str, others: Sequence[str]) -> None:
+def _report_source(cluster: Cluster, platform: str, others: Sequence[str]) -> None:
     """Reports once where the cluster comes from."""
     size = len(list(cluster.spec.tasks()))
     text = f"this is {cluster.task} of a cluster of {size} tasks, as {platform} says"

@@ -18,7 +18,7 @@ _HISTORY = "history_of"
 """The file, beside the other, with the path of the history's directory."""
 
 
-def note_joined() -> None:
+def report_joined() -> None:
     """Tells the launcher, if there is one, that this task takes part in the job."""
     path = os.environ.get(VARIABLE)
     if path:
@@ -32,7 +32,7 @@ def page_directory() -> Path | None:
     return Path(path).parent if path and os.environ.get(PAGE) else None
 
 
-def note_history(page: Path, directory: Path) -> None:
+def report_history(page: Path, directory: Path) -> None:
     """Tells the launcher which directory has the history.
 
     Args:
@@ -47,8 +47,8 @@ def note_history(page: Path, directory: Path) -> None:
     new.replace(page / _HISTORY)
 
 
-def noted_history(page: Path) -> Path | None:
-    """Returns the directory from `note_history`; `None` before it was called."""
+def reported_history(page: Path) -> Path | None:
+    """Returns the directory from `report_history`; `None` before it was called."""
     try:
         return Path((page / _HISTORY).read_text(encoding="utf-8", errors="surrogateescape"))
     except FileNotFoundError:

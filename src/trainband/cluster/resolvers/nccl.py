@@ -11,7 +11,7 @@ from trainband.cluster.cluster import Cluster
 INTERFACE = "NCCL_SOCKET_IFNAME"
 
 
-def keep_nccl_on_loopback(cluster: Cluster, environ: MutableMapping[str, str] | None = None) -> None:
+def restrict_nccl_to_loopback(cluster: Cluster, environ: MutableMapping[str, str] | None = None) -> None:
     """Makes NCCL listen only on the loopback interface if all workers of a cluster are there.
 
     NCCL authenticates no peers and by default uses any interface but that one. The user's own setting stays.

@@ -20,7 +20,7 @@ from safetensors.numpy import save
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory
 from trainband.checkpoint.disk import write_durably
-from trainband.compat.checkpoints.bundle import index_of, read_bundle
+from trainband.compat.checkpoints.tensor_bundle import index_of, read_bundle
 from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.tf1.graphs.errors import DataLossError
 from trainband.errors import TrainbandError

@@ -230,7 +230,7 @@ _TABLE: dict[str, str] = {
         .tf2.distribute.context: experimental_set_strategy
         .tf2.distribute.strategy: Strategy
         .tf2.distribute.extended: StrategyExtended=Extended
-        .tf2.distribute.mirrored: MirroredStrategy OneDeviceStrategy
+        .tf2.distribute.one_process: MirroredStrategy OneDeviceStrategy
         .tf2.distribute.tpu: TPUStrategy
         .tf2.distribute.multi_worker: MultiWorkerMirroredStrategy
         .tf2.distribute.reduce_op: ReduceOp
@@ -241,7 +241,7 @@ _TABLE: dict[str, str] = {
         .tf2.distribute.cross_device: CrossDeviceOps HierarchicalCopyAllReduce NcclAllReduce ReductionToOneDevice
     """,
     "tf.distribute.experimental": """
-        .tf2.distribute.mirrored: CentralStorageStrategy
+        .tf2.distribute.one_process: CentralStorageStrategy
         .tf2.distribute.tpu: TPUStrategy
         .tf2.distribute.multi_worker: MultiWorkerMirroredStrategy CommunicationOptions CommunicationImplementation
         .tf2.distribute.multi_worker: CollectiveCommunication=CommunicationImplementation

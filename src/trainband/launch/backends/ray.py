@@ -92,7 +92,7 @@ class Ray:
             grows=self.grows,
             threads=request.threads,
             variables=[name for name in self.variables.split(",") if name],
-            say=watcher.note,
+            say=watcher.report,
         )
         cluster = SupervisedCluster(request, machines, watcher)
         machines.interrupted = cluster.has_interrupt

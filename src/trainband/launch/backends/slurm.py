@@ -90,7 +90,7 @@ class Slurm:
                 python=python,
                 directory=str(Path.cwd()),
                 environ=request.environment,
-                say=watcher.note,
+                say=watcher.report,
                 threads=request.threads,
             )
             return SupervisedCluster(request, machines, watcher)
@@ -132,18 +132,18 @@ class Slurm:
         """Returns the options of each group of nodes."""
         beside = request.ps + request.evaluator
         training = request.workers + request.chief
-        common = self._given(account=self.account, qos=self.qos, time=self.time, mem=self.memory)
+        common = self._options(account=self.account, qos=self.qos, time=self.time, mem=self.memory)
         common += [f"--signal=B:{self.signal}", *shlex.split(self.extra)]
-        main = self._given(
+        main = self._options(
             partition=self.partition, nodes=self.nodes, **{"cpus-per-task": self.cpus_per_task}, gres=self.gres
         )
         if not beside or not (self.ps_partition or self.ps_cpus):
             return [[f"--ntasks={beside + training}", *main, *common]]
-        of_ps = self._given(partition=self.ps_partition or self.partition, **{"cpus-per-task": self.ps_cpus})
+        of_ps = self._options(partition=self.ps_partition or self.partition, **{"cpus-per-task": self.ps_cpus})
         return [[f"--ntasks={beside}", *of_ps, *common], [f"--ntasks={training}", *main, *common]]
 
     @staticmethod
-    def _given(**options: object) -> list[str]:
+    def _options(**options: object) -> list[str]:
         return [f"--{name}={value}" for name, value in options.items() if value not in (None, "")]
 
 

@@ -58,14 +58,16 @@ class Ssh:
         here = str(Path.cwd())
         if self.sync:
             for line in lines:
-                copy_directory(here, [*ssh, line.target], self.directory, environ=request.environment, say=watcher.note)
+                copy_directory(
+                    here, [*ssh, line.target], self.directory, environ=request.environment, say=watcher.report
+                )
         machines = SshMachines(
             lines,
             ssh=ssh,
             python=self.python or sys.executable,
             directory=self.directory or here,
             environ=request.environment,
-            say=watcher.note,
+            say=watcher.report,
             threads=request.threads,
             variables=[name for name in self.variables.split(",") if name],
         )

@@ -15,7 +15,7 @@ class JobObjects:
     def __init__(self, job: KubernetesJob, api: Api, note: Callable[[str], None]) -> None:
         self._job = job
         self._api = api
-        self._note = note
+        self._report = note
         self.left: list[tuple[str, str]] = []
 
     def make(self) -> None:
@@ -30,7 +30,7 @@ class JobObjects:
         for one in made:
             if one is not root and one not in claims:
                 self._make_one(one, owner)
-        self._note(
+        self._report(
             f"the job is {root['kind']} {job.name} in the namespace {self._api.namespace}; its "
             f"{len(list(job.spec.tasks()))} pods have the label {RUN_LABEL}={job.name}"
         )
@@ -42,9 +42,9 @@ class JobObjects:
         except ApiRefusal as exc:
             if exc.status != 409:
                 raise
-            self._note(f"the volume claim {name} already exists and is used")
+            self._report(f"the volume claim {name} already exists and is used")
             return
-        self._note(
+        self._report(
             f"the volume claim {name} and its checkpoints remain after the job; to delete them: kubectl delete "
             f"pvc {name} -n {self._api.namespace}"
         )

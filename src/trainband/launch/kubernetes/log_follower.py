@@ -32,7 +32,7 @@ class LogFollower:
     def __init__(self, api: Api, pod: str, put: Callable[[str], None]) -> None:
         self._api = api
         self._pod = pod
-        self._put = put
+        self._deliver = put
         self._ended = threading.Event()
         self._closing = threading.Event()
         self._response: Any = None
@@ -64,7 +64,7 @@ class LogFollower:
                 since = math.ceil(time.monotonic() - self._last_s) + _MARGIN_S if self._last_s else None
                 self._response = self._api.follow(self._pod, CONTAINER, since)
                 for line in self._api.lines(self._response):
-                    self._take(line)
+                    self._forward(line)
                 if was_over:
                     return
             except ApiRefusal as exc:
@@ -82,14 +82,14 @@ class LogFollower:
                     self._response = None
             (self._closing if was_over else self._ended).wait(_AGAIN_S)
 
-    def _take(self, line: bytes) -> None:
+    def _forward(self, line: bytes) -> None:
         """Passes a line on, unless it was read before the connection broke."""
         stamp, _, text = line.decode(errors="replace").partition(" ")
         when = _sortable(stamp)
         if when <= self._last:
             return
         self._last, self._last_s = when, time.monotonic()
-        self._put(text)
+        self._deliver(text)
 
     def _wake(self) -> None:
         connection: Any = getattr(self._response, "connection", None) or getattr(self._response, "_connection", None)

@@ -23,7 +23,7 @@ class PodLogs:
     def __init__(self, api: Api, tasks: Collection[Task], keep_lines: int) -> None:
         self._api = api
         self._followers: dict[str, LogFollower] = {}
-        self._heard: SimpleQueue[tuple[Task, str]] = SimpleQueue()
+        self._lines: SimpleQueue[tuple[Task, str]] = SimpleQueue()
         self._last_lines = {task: deque[str](maxlen=keep_lines) for task in tasks}
 
     def __contains__(self, uid: str) -> bool:
@@ -31,10 +31,10 @@ class PodLogs:
 
     def follow(self, uid: str, pod: str, task: Task) -> None:
         """Reads the log of a pod from its beginning."""
-        self._followers[uid] = LogFollower(self._api, pod, self._put(task))
+        self._followers[uid] = LogFollower(self._api, pod, self._enqueuer(task))
 
-    def _put(self, task: Task) -> Callable[[str], None]:
-        return lambda text: self._heard.put((task, text))
+    def _enqueuer(self, task: Task) -> Callable[[str], None]:
+        return lambda text: self._lines.put((task, text))
 
     def finish(self, uid: str) -> None:
         """Marks the log of a pod that has ended as complete."""
@@ -51,7 +51,7 @@ class PodLogs:
         """Passes new lines to a watcher."""
         with contextlib.suppress(Empty):
             while True:
-                task, text = self._heard.get_nowait()
+                task, text = self._lines.get_nowait()
                 self._last_lines[task].append(text)
                 # Kubernetes keeps one log for both streams; trainband's own lines were on stderr.
                 is_ours = text.startswith((LINE_PREFIX, EVENT_PREFIX))

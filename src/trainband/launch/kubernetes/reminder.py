@@ -17,11 +17,11 @@ class Reminder:
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._say = say
         self._clock = clock
-        self._said: dict[Hashable, tuple[str, float]] = {}
+        self._reported: dict[Hashable, tuple[str, float]] = {}
 
-    def say(self, about: Hashable, text: str) -> None:
+    def report(self, about: Hashable, text: str) -> None:
         """Says it, unless it recently was the last text about this."""
-        last, when = self._said.get(about, ("", 0.0))
+        last, when = self._reported.get(about, ("", 0.0))
         if text != last or self._clock() - when >= AGAIN_S:
-            self._said[about] = (text, self._clock())
+            self._reported[about] = (text, self._clock())
             self._say(text)

@@ -57,15 +57,15 @@ class KubernetesRun:
         self._poll_s, self._image_s = poll_s, image_s
         self._tasks = frozenset(job.spec.tasks())
         self._alive = self._tasks
-        self._objects = JobObjects(job, api, watcher.note)
+        self._objects = JobObjects(job, api, watcher.report)
         self._logs = PodLogs(api, self._tasks, watcher.keep_lines)
         self._pods: dict[str, Pod] = {}
         self._present: frozenset[str] = frozenset()
         """The identifiers of existing pods; others are remembered for how they ended."""
-        self._reminder = Reminder(watcher.note, time.monotonic)
+        self._reminder = Reminder(watcher.report, time.monotonic)
         self._without_image: dict[str, float] = {}
         self._silent_since: float | None = None
-        self._looked_at_events_s = 0.0
+        self._polled_events_s = 0.0
         self._interrupts: Interrupts | None = None
         self._signals: list[int] = []
         """Those received."""
@@ -132,25 +132,25 @@ class KubernetesRun:
                 self._logs.show(self._watcher)
                 if time.monotonic() < next_look:
                     continue
-                outcome = self._look()
+                outcome = self._poll()
                 if outcome is not None:
                     self._read_to_the_end()
                     # The caller shows the last lines of a failed task.
                     if outcome.kind == "failed" and outcome.failed is None:
-                        self._watcher.note(f"the job has failed: {outcome.reason}")
+                        self._watcher.report(f"the job has failed: {outcome.reason}")
                     return outcome
                 if until is not None and time.monotonic() >= until:
                     names = ", ".join(sorted(map(str, self._alive)))
                     raise DeadlineExceeded(f"{names} did not exit within {timeout_s:g} s.")
                 next_look = time.monotonic() + self._poll_s
 
-    def _look(self) -> Outcome | None:
+    def _poll(self) -> Outcome | None:
         """Polls the cluster; returns the outcome if the job has ended."""
         try:
-            self._look_at_pods()
+            self._poll_pods()
             outcome = self._interrupted() if self._signals else self._ended()
             if not self._signals and outcome is None:
-                self._look_at_events()
+                self._poll_events()
             self._silent_since = None
         except (Unreachable, ApiRefusal) as exc:
             if isinstance(exc, ApiRefusal) and exc.status not in (429, 500, 502, 503, 504):
@@ -160,11 +160,11 @@ class KubernetesRun:
                 self._silent_since = now
             if now - self._silent_since > _SILENT_S:
                 raise Unreachable(f"{exc} It has not answered for {now - self._silent_since:.0f} s.") from None
-            self._reminder.say("api", f"{exc} The job continues; trying again.")
+            self._reminder.report("api", f"{exc} The job continues; trying again.")
             return None
         return outcome
 
-    def _look_at_pods(self) -> None:
+    def _poll_pods(self) -> None:
         found = {pod.uid: pod for pod in map(read_pod, self._objects.list_all("Pod")) if pod is not None}
         now = time.monotonic()
         for uid, pod in found.items():
@@ -175,7 +175,7 @@ class KubernetesRun:
             if pod.exit_code is not None and (before is None or before.exit_code is None):
                 self._has_exited(pod)
             if pod.waits_for:
-                self._reminder.say(uid, f"{pod.task} is waiting for {pod.waits_for}")
+                self._reminder.report(uid, f"{pod.task} is waiting for {pod.waits_for}")
             if not pod.lacks_image:
                 self._without_image.pop(uid, None)
             else:
@@ -198,19 +198,19 @@ class KubernetesRun:
         if pod.exit_code and not self._signals:
             how = pod.reason or describe_status(pod.status)
             excused = ", because its node was drained or reclaimed: Kubernetes restarts it" if pod.excused else ""
-            self._watcher.note(f"{pod.task} failed ({how}){excused}")
+            self._watcher.report(f"{pod.task} failed ({how}){excused}")
 
-    def _look_at_events(self) -> None:
+    def _poll_events(self) -> None:
         """Reports why pods are not created, for example a quota."""
-        if time.monotonic() - self._looked_at_events_s < _EVENTS_S or len(self._present) >= len(self._alive):
+        if time.monotonic() - self._polled_events_s < _EVENTS_S or len(self._present) >= len(self._alive):
             return
-        self._looked_at_events_s = time.monotonic()
+        self._polled_events_s = time.monotonic()
         try:
             events = self._api.warnings()
         except ApiRefusal as exc:
             if exc.status != 403:
                 raise
-            self._reminder.say("events", f"cannot find out why pods are missing: {exc}")
+            self._reminder.report("events", f"cannot find out why pods are missing: {exc}")
             return
         for event in events:
             about = event.get("involvedObject") or {}
@@ -220,7 +220,7 @@ class KubernetesRun:
             ):
                 message = str(event.get("message") or event.get("reason") or "")
                 text = quota_in_words(message) or message
-                self._reminder.say((name, text), f"pods of {name} cannot be created: {text}")
+                self._reminder.report((name, text), f"pods of {name} cannot be created: {text}")
 
     def _ended(self) -> Outcome | None:
         """Returns the outcome if Kubernetes reports the job as complete or failed."""
@@ -252,7 +252,7 @@ class KubernetesRun:
                 self._trained_s = time.monotonic()
             if time.monotonic() - self._trained_s > _PS_S and self._alive:
                 names = ", ".join(sorted(map(str, self._alive)))
-                self._watcher.note(f"every worker has succeeded, and {names} did not exit within {_PS_S:.0f} s")
+                self._watcher.report(f"every worker has succeeded, and {names} did not exit within {_PS_S:.0f} s")
                 return Outcome(kind="succeeded", exit_code=0)
         return None
 
@@ -275,7 +275,7 @@ class KubernetesRun:
         """Ends the job: at the first signal with a grace period, at the second without."""
         self._signals.append(number)
         if len(self._signals) == 1:
-            self._watcher.note(
+            self._watcher.report(
                 f"ending the tasks, which have {self._job.grace_s} s to save; a second signal kills them"
             )
         try:
@@ -285,11 +285,11 @@ class KubernetesRun:
                 for uid in self._present:
                     self._api.delete("Pod", self._pods[uid].name, grace_s=0)
         except (Unreachable, ApiRefusal) as exc:
-            self._watcher.note(f"{exc} Trying again when the launcher ends.")
+            self._watcher.report(f"{exc} Trying again when the launcher ends.")
 
     def _interrupted(self) -> Outcome | None:
         if self._present:
-            self._reminder.say("pods", f"waiting for {len(self._present)} pods to end")
+            self._reminder.report("pods", f"waiting for {len(self._present)} pods to end")
             return None
         number = self._signals[0]
         name = signal.Signals(number).name
@@ -303,7 +303,7 @@ class KubernetesRun:
                 if time.monotonic() > until:
                     names = ", ".join(one["metadata"]["name"] for one in pods)
                     raise DeadlineExceeded(f"the pods {names} still exist after their deletion.")
-                self._reminder.say("pods", f"waiting for {len(pods)} pods to end")
+                self._reminder.report("pods", f"waiting for {len(pods)} pods to end")
                 time.sleep(min(self._poll_s, 1.0))
         except BaseException as exc:  # also a second Ctrl-C
             left = " ".join(f"{kind.lower()}/{name}" for kind, name in self._objects.left)

@@ -76,7 +76,7 @@ class RayMachines:
             self._has_working_dir = "working_dir" in environment
         tasks = [Task(job, index) for job, size in sizes.items() for index in range(size)]
         if list(self._bundles) != tasks:
-            self._leave_group()
+            self._remove_group()
             self._make_group(tasks)
         places = self._wait_for_places()
         addresses: dict[Task, str] = {}
@@ -105,7 +105,7 @@ class RayMachines:
     def close(self) -> None:
         if self._disconnect is not None:
             try:
-                self._leave_group()
+                self._remove_group()
             finally:
                 disconnect, self._disconnect = self._disconnect, None
                 disconnect()
@@ -163,7 +163,7 @@ class RayMachines:
             )
         return self._directory
 
-    def _leave_group(self) -> None:
+    def _remove_group(self) -> None:
         from ray.util.placement_group import remove_placement_group
 
         for bundle in self._bundles.values():

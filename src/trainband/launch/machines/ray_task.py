@@ -127,7 +127,7 @@ class RayTask:
 
     def _wait_for_place(self) -> Place | None:
         """Returns where it will run; `None` if it was ended first."""
-        waiting = Waiting(self._place_s, lambda text: self._put([("stderr", f"trainband: {text}")]))
+        waiting = Waiting(self._place_s, lambda text: self._enqueue([("stderr", f"trainband: {text}")]))
         while self._status is None and not self._closed:
             began = time.monotonic()
             place = self._bundle.place(_TURN_S)
@@ -154,7 +154,7 @@ class RayTask:
                 if isinstance(piece, int):
                     self._end(piece)
                 else:
-                    self._put(piece)
+                    self._enqueue(piece)
         except RayActorError as exc:
             if not self._closed:
                 self._fail(self._why_lost(place, exc), -signal.SIGKILL)
@@ -175,10 +175,10 @@ class RayTask:
         return f"lost {self.task}: its Ray actor on {place.host} {how}: {_first_lines(exc)}"
 
     def _fail(self, text: str, status: int) -> None:
-        self._put([("stderr", f"trainband: {text}")])
+        self._enqueue([("stderr", f"trainband: {text}")])
         self._end(status)
 
-    def _put(self, lines: list[tuple[str, str]]) -> None:
+    def _enqueue(self, lines: list[tuple[str, str]]) -> None:
         with self._changed:
             self._changed.wait_for(lambda: len(self._lines) < _UNREAD_LINES or self._closed)
             if not self._closed and lines:

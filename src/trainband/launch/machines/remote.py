@@ -191,7 +191,7 @@ class _Session:
         Raises:
           YourError: there is none; the message has the machine's output instead.
         """
-        self._input.put(json.dumps(request).encode())
+        self._input.send_line(json.dumps(request).encode())
         line = self._read_line(say)
         try:
             answer = json.loads(line)
@@ -268,13 +268,13 @@ class RemoteProcess(TaskProcess):
             task, command, environ=environ, reaper=reaper, keep_lines=keep_lines, program=program, has_input=True
         )
         self._remote = RemoteInput(self.input, f"input of {task}")
-        self._remote.put(first)
+        self._remote.send_line(first)
 
     @override
     def send(self, number: int) -> bool:
         """Sends a signal to the task. Returns whether its local command still runs."""
         if number:
-            self._remote.put(b"signal %d" % number)
+            self._remote.send_line(b"signal %d" % number)
         if number == signal.SIGKILL and self._kill_here is None:
             # An unreachable machine never answers, and the command would wait for it.
             self._kill_here = threading.Timer(KILL_HERE_S, self._send_here, (signal.SIGKILL,))
@@ -283,11 +283,11 @@ class RemoteProcess(TaskProcess):
         return self._send_here(0)
 
     @override
-    def _keep(self, lines: Sequence[str]) -> Sequence[str]:
+    def _record_lines(self, lines: Sequence[str]) -> Sequence[str]:
         for line in lines:
             if line.startswith(REPORT):
                 self._reported = int(line.removeprefix(REPORT))
-        return super()._keep([line for line in lines if not line.startswith(REPORT)])
+        return super()._record_lines([line for line in lines if not line.startswith(REPORT)])
 
     @override
     def status(self) -> int | None:

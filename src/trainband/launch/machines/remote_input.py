@@ -22,7 +22,7 @@ class RemoteInput:
         self._writer = threading.Thread(target=self._write, name=name, daemon=True)
         self._writer.start()
 
-    def put(self, line: bytes) -> None:
+    def send_line(self, line: bytes) -> None:
         """Queues a line, given without its line end."""
         self._lines.put(line + b"\n")
 

@@ -113,7 +113,7 @@ class RemoteTask:
         while (status := process.status()) is None:
             for key, _ in selector.select(self._timeout_s(process)):
                 if key.fd == 0:
-                    self._take_input(process, selector)
+                    self._read_input(process, selector)
                 elif key.data is None:  # a signal, as srun sends when its job ends
                     assert isinstance(key.fileobj, SignalPipe)
                     if key.fileobj.read():
@@ -136,7 +136,7 @@ class RemoteTask:
         due = self._heard_at + SILENT_S if self._stop_at is None else self._stop_at
         return min(*waits, max(0.05, due - time.monotonic()))
 
-    def _take_input(self, process: TaskProcess, selector: selectors.BaseSelector) -> None:
+    def _read_input(self, process: TaskProcess, selector: selectors.BaseSelector) -> None:
         data = os.read(0, 4096)
         if not data:
             selector.unregister(0)

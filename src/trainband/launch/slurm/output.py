@@ -110,4 +110,4 @@ class JobOutput:
                     case Failure() as failure:
                         self.failure = failure
                     case Note(text):
-                        watcher.note(text)
+                        watcher.report(text)

@@ -102,7 +102,7 @@ class SubmittedJob:
         self._interrupted: tuple[int, float] | None = None
         """The first signal received, and when."""
         self._cancel_at: float | None = None
-        self._give_up_at: float | None = None
+        self._deadline: float | None = None
         self._outcome: Outcome | None = None
 
     @property
@@ -136,7 +136,7 @@ class SubmittedJob:
             self._watcher = Watcher()  # the old one may have failed
         try:
             if self._outcome is None:
-                self._take(signal.SIGTERM)
+                self._handle_signal(signal.SIGTERM)
                 self._follow(None)
         finally:
             self._owned.close()
@@ -165,7 +165,7 @@ class SubmittedJob:
         named = {"stdout": "output", "stderr": "error"}
         options = [f"--{named[name]}={_literal(path)}" for name, path in files.items()]
         self._job = self._commands.submit(self._script(self._run), [*self._options, *options, "--open-mode=append"])
-        self._watcher.note(f"submitted the job to Slurm as job {self._job}")
+        self._watcher.report(f"submitted the job to Slurm as job {self._job}")
 
     def _follow(self, until: float | None) -> Outcome | None:
         """Follows the job to its end, or until `until`; returns `None` if it has not ended by then."""
@@ -175,7 +175,7 @@ class SubmittedJob:
             if until is not None and now >= until:
                 return None
             for number in self._interrupts.read(_LOOK_S):
-                self._take(number)
+                self._handle_signal(number)
             self._shown.show(self._watcher)
             if (self._run / EXIT_CODE).exists():
                 self._questions.at = min(self._questions.at, now + _LOOK_S)
@@ -193,7 +193,7 @@ class SubmittedJob:
         except YourError as exc:
             if self._questions.silent_since is None:
                 self._questions.silent_since = now
-                self._watcher.note(f"{exc}; asking again for {_SILENT_S:g} s")
+                self._watcher.report(f"{exc}; asking again for {_SILENT_S:g} s")
             if now - self._questions.silent_since > _SILENT_S:
                 raise
             return
@@ -209,9 +209,9 @@ class SubmittedJob:
             hopeless = _HOPELESS.get(state.reason)
             advice = f"; it will not start by itself: {hopeless}" if hopeless else ""
             why = f" ({state.reason})" if state.reason else ""
-            self._watcher.note(f"Slurm job {self._job} is in the queue: {state.name}{why}{advice}")
+            self._watcher.report(f"Slurm job {self._job} is in the queue: {state.name}{why}{advice}")
         elif state.name == "RUNNING":
-            self._watcher.note(f"Slurm job {self._job} runs on {state.nodes}")
+            self._watcher.report(f"Slurm job {self._job} runs on {state.nodes}")
 
     def _end(self, state: JobState | None) -> None:
         self._shown.show(self._watcher, last=True)
@@ -231,7 +231,7 @@ class SubmittedJob:
             # The script has not finished: cancelled, out of time or memory, or a node is gone.
             how = "" if status is None else f", {describe_status(status)}"
             reason = f"Slurm job {self._job} is {name}{how}"
-            self._watcher.note(reason)
+            self._watcher.report(reason)
             outcome = Outcome(kind="failed", exit_code=_nonzero(status), reason=reason)
         self._outcome = outcome
 
@@ -241,7 +241,7 @@ class SubmittedJob:
         except FileNotFoundError:
             return None
 
-    def _take(self, number: int) -> None:
+    def _handle_signal(self, number: int) -> None:
         now = self._clock()
         name = signal.Signals(number).name
         if self._interrupted is not None:
@@ -249,7 +249,7 @@ class SubmittedJob:
                 self._cancel_at = now
             return
         self._interrupted = number, now
-        self._watcher.note(f"received {name}; cancelling Slurm job {self._job}")
+        self._watcher.report(f"received {name}; cancelling Slurm job {self._job}")
         started = self._state is not None and self._state.name not in WAITING
         # The script ends the tasks in the right order, so they save; then Slurm ends what is left.
         if started:
@@ -261,17 +261,17 @@ class SubmittedJob:
         try:
             self._commands.cancel(self._job, *options)
         except YourError as exc:  # it may have just ended, which the next squeue shows
-            self._watcher.note(str(exc))
+            self._watcher.report(str(exc))
 
     def _press(self, now: float) -> None:
         """Cancels a job that should have ended by itself, and gives up on one that Slurm cannot end."""
         if self._cancel_at is not None and now >= self._cancel_at and self._outcome is None:
             self._cancel_at = None
             self._cancel()
-            self._give_up_at = now + _CANCELLED_S
+            self._deadline = now + _CANCELLED_S
             self._questions.at, self._questions.every_s = now, _LOOK_S
-        if self._give_up_at is not None and now >= self._give_up_at and self._outcome is None:
-            self._watcher.note(f"Slurm has not ended job {self._job} within {_CANCELLED_S:g} s; giving up")
+        if self._deadline is not None and now >= self._deadline and self._outcome is None:
+            self._watcher.report(f"Slurm has not ended job {self._job} within {_CANCELLED_S:g} s; giving up")
             self._end(self._state)
 
 

@@ -80,7 +80,7 @@ class Curves:
         if others:
             self.add(name, math.nan, global_step)
 
-    def take(self, age_s: float, *, everything: bool = False) -> list[tuple[str, int, float]]:
+    def pop(self, age_s: float, *, everything: bool = False) -> list[tuple[str, int, float]]:
         """Returns the points of ended intervals: the name of the series, the last global step and the mean.
 
         Args:

@@ -27,7 +27,7 @@ class EventLog:
         """Adds an event that has just happened."""
         self._waiting.append(Row(self._wall(), global_step, EVENT + kind, value, text))
 
-    def take(self, global_step: int) -> list[Row]:
+    def pop(self, global_step: int) -> list[Row]:
         """Returns the events to write now, without those beyond the limit."""
         events = [self._waiting.popleft() for _ in range(len(self._waiting))]
         room = max(0, MOST_EVENTS - self._written)

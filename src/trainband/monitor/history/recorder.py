@@ -80,12 +80,12 @@ class Recorder:
         file = None
         try:
             file = self._open()
-            file.append(self.rows.take(self._age()))
+            file.append(self.rows.pop_due(self._age()))
             while not self._stop.wait(self._pause()):
                 progress = self._source()
                 if progress is not None and not self._stop.is_set():
-                    self.rows.look(progress, self._runtime.clock())
-                file.append(self.rows.take(self._age()))
+                    self.rows.add_sample(progress, self._runtime.clock())
+                file.append(self.rows.pop_due(self._age()))
             file.append(self.rows.end(self._age(), self._reason))
         except OSError as exc:
             self._say(

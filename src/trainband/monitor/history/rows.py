@@ -13,7 +13,7 @@ import numpy as np
 from trainband.job.reports import Progress, StepReport
 from trainband.monitor.history.curves import Curves, spacing
 from trainband.monitor.history.events import EventLog
-from trainband.monitor.history.looks import Looks
+from trainband.monitor.history.samples import Samples
 from trainband.monitor.history.schema import EVENT, Row
 
 MOST_LOSSES = 100_000
@@ -50,10 +50,10 @@ class TrainingStart:
 
 
 class HistoryRows:
-    """Collects reports between two looks, and makes means over intervals and events of them.
+    """Collects reports between two samples, and makes means over intervals and events of them.
 
-    `note`, `note_values` and `event` only store their arguments, which takes less than a microsecond per step. Pure
-    except for the times in rows: the age of the run is an argument.
+    `record_step`, `record_values` and `event` only store their arguments, which takes less than a microsecond per step.
+    Pure except for the times in rows: the age of the run is an argument.
 
     Args:
       wall: seconds since 1970.
@@ -65,7 +65,7 @@ class HistoryRows:
         self._curves = Curves(MOST_SERIES)
         # Workers that are present when a job begins have just joined it.
         is_new = start.global_step == 0 or start.resumes_at is not None
-        self._looks = Looks(self._curves, self._events, tells_who_is_there=is_new)
+        self._samples = Samples(self._curves, self._events, reports_first_workers=is_new)
         self._losses: deque[tuple[int, Any]] = deque(maxlen=MOST_LOSSES)
         self._values: deque[tuple[int, Mapping[str, Any]]] = deque(maxlen=1_000)
         self._sum, self._count, self._others = 0.0, 0, 0
@@ -73,8 +73,8 @@ class HistoryRows:
         self._non_finite = 0
         self._refused = 0
         self._refusal = ""
-        self._told_refused = 0
-        self._told_s = -math.inf
+        self._reported_refused = 0
+        self._reported_s = -math.inf
         self._report: StepReport | None = None
         self._unread: StepReport | None = None
         self._read: StepReport | None = None
@@ -84,7 +84,7 @@ class HistoryRows:
         if start.resumes_at is not None:
             self._restored(start.resumes_at)
 
-    def note(self, report: StepReport) -> None:
+    def record_step(self, report: StepReport) -> None:
         """Stores a step's report. Takes less than a microsecond, and waits for no device."""
         self._report = report
         if report.known is None:
@@ -96,7 +96,7 @@ class HistoryRows:
             self._refusal = report.refusal
             self._refused += 1
 
-    def note_values(self, values: Mapping[str, Any], global_step: int) -> None:
+    def record_values(self, values: Mapping[str, Any], global_step: int) -> None:
         """Stores values of other series by name. Thread-safe."""
         self._values.append((global_step, dict(values)))
 
@@ -104,25 +104,25 @@ class HistoryRows:
         """Stores an event that has just happened. Thread-safe."""
         self._events.add(kind, text, self._step if global_step is None else global_step, value)
 
-    def look(self, progress: Progress, now: float) -> None:
+    def add_sample(self, progress: Progress, now: float) -> None:
         """Adds the state of the job at a time, in monotonic seconds."""
-        self._looks.add(progress, now)
+        self._samples.add(progress, now)
 
-    def take(self, age_s: float) -> list[Row]:
+    def pop_due(self, age_s: float) -> list[Row]:
         """Returns the rows that are due.
 
         Args:
           age_s: of the run, in seconds.
         """
-        return self._taken(age_s, everything=False)
+        return self._popped(age_s, everything=False)
 
     def end(self, age_s: float, reason: str | None) -> list[Row]:
         """Returns all remaining rows, and the end of the training if a reason is given."""
         step = self._step if self._report is None else max(self._step, self._report.global_step)
         end = [] if reason is None else [Row(self._wall(), step, EVENT + "end", None, reason)]
-        return [*self._taken(age_s, everything=True), *end]
+        return [*self._popped(age_s, everything=True), *end]
 
-    def _taken(self, age_s: float, *, everything: bool) -> list[Row]:
+    def _popped(self, age_s: float, *, everything: bool) -> list[Row]:
         before: list[Row] = []
         for _ in range(len(self._losses)):
             before += self._add_loss(*self._losses.popleft(), age_s)
@@ -132,13 +132,13 @@ class HistoryRows:
             step, values = self._values.popleft()
             for name, value in values.items():
                 self._add_value(name, value, step)
-        self._tell_refusals(age_s, everything=everything)
+        self._report_refusals(age_s, everything=everything)
         return [*before, *self._due(age_s, everything=everything)]
 
     def _due(self, age_s: float, *, everything: bool) -> list[Row]:
         now = self._wall()
-        points = [Row(now, step, name, value) for name, step, value in self._curves.take(age_s, everything=everything)]
-        return [*self._events.take(self._step), *points]
+        points = [Row(now, step, name, value) for name, step, value in self._curves.pop(age_s, everything=everything)]
+        return [*self._events.pop(self._step), *points]
 
     def _restored(self, step: int) -> None:
         self.event("restore", f"the job continues from global step {step:,}", global_step=step)
@@ -187,13 +187,13 @@ class HistoryRows:
             if number is not None:
                 self._curves.add(f"metric/{name}" if name.startswith(EVENT) else name, number, step)
 
-    def _tell_refusals(self, age_s: float, *, everything: bool) -> None:
+    def _report_refusals(self, age_s: float, *, everything: bool) -> None:
         """Reports refused gradients and non-finite losses, as often as a series has points."""
-        if not everything and age_s - self._told_s < spacing(age_s):
+        if not everything and age_s - self._reported_s < spacing(age_s):
             return
-        self._told_s = age_s
-        if more := self._refused - self._told_refused:
-            self._told_refused += more
+        self._reported_s = age_s
+        if more := self._refused - self._reported_refused:
+            self._reported_refused += more
             self.event("refusal", self._refusal, value=float(more))
         if self._non_finite:
             self.event("non_finite_loss", "losses were NaN or infinite", value=float(self._non_finite))

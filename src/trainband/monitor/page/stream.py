@@ -34,11 +34,11 @@ class EventStream:
         self.viewers += 1
         loop, news = asyncio.get_running_loop(), asyncio.Event()
 
-        def tell() -> None:
+        def notify() -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(news.set)
 
-        end = self._frames.feed.listen(tell)
+        end = self._frames.feed.listen(notify)
         gone = asyncio.ensure_future(_gone(receive))
         try:
             headers = [(b"content-type", b"text/event-stream; charset=utf-8")]

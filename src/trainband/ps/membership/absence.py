@@ -20,11 +20,11 @@ class Absence:
         """Whether this process was stopped."""
         self.was_cut_off = False
         """Whether another ps was silent, but not known to be dead, when no worker was left."""
-        self._looked_at: float | None = None
+        self._checked_at: float | None = None
         self._live: bool | None = None
         self._live_since = 0.0
 
-    def note(self, now: float, *, live: bool, silent: bool) -> None:
+    def record_check(self, now: float, *, live: bool, silent: bool) -> None:
         """Records a check.
 
         Args:
@@ -32,7 +32,7 @@ class Absence:
           live: whether a worker is live.
           silent: whether another ps gives no answer and is not known to be dead.
         """
-        if self._looked_at is not None and now - self._looked_at >= self._lease_s:
+        if self._checked_at is not None and now - self._checked_at >= self._lease_s:
             self.stood_still, self._live = True, None
         if live is not self._live:
             self._live, self._live_since = live, now
@@ -40,7 +40,7 @@ class Absence:
             self.was_cut_off = True
         elif live and now - self._live_since >= LEASES * self._lease_s:
             self.stood_still = self.was_cut_off = False
-        self._looked_at = now
+        self._checked_at = now
 
     def is_deserted(self, now: float) -> bool:
         """Whether no worker has been live for a lease."""

@@ -54,7 +54,7 @@ class Account:
     memory: Memory = NO_MEMORY
     """As of its last heartbeat."""
 
-    def note_push(self, now: float, examples: int) -> None:
+    def record_push(self, now: float, examples: int) -> None:
         """Records a push of this many examples."""
         if self.pushed_at > float("-inf"):
             took_s = now - self.pushed_at
@@ -63,16 +63,16 @@ class Account:
         self.pushed_at = now
         self.examples += examples
 
-    def note_loss(self, loss: float) -> None:
+    def record_loss(self, loss: float) -> None:
         """Records the loss of a push with a finite gradient; the loss need not be finite."""
         self.loss = loss
         self.non_finite_losses += not math.isfinite(loss)
 
-    def note_update(self, staleness: int) -> None:
+    def record_update(self, staleness: int) -> None:
         """Records that one of its pushes is in an update."""
         self.staleness += LATELY * (staleness - self.staleness)
 
-    def note_spent(self, now: float, seconds: tuple[float, ...]) -> None:
+    def record_spent(self, now: float, seconds: tuple[float, ...]) -> None:
         """Records the time that its steps have spent, from a heartbeat."""
         if len(seconds) == len(PARTS):
             self.spent.append((now, seconds))

@@ -54,9 +54,9 @@ class Member:
     """The last `FORMER` processes that had its place before; empty once it has pushed."""
     paused: bool = False
     """In the job, but not counted by the rule until its next push: its data is used up."""
-    says_paused: bool = False
+    reports_paused: bool = False
     """Whether its last heartbeat reported a pause and no push has come since."""
-    last_word_at: float = 0.0
+    last_contact_at: float = 0.0
     """When it was last heard, even after it left: it stays for a while to decide who holds a shard."""
 
     @property
@@ -207,12 +207,12 @@ class Members:
         """The newest member of its task that is this arbiter; `None` if none is."""
         return next((member for member in self if arbiter_name(member.incarnation) == name), None)
 
-    def heard(self, member: Member, now: float) -> bool:
+    def record_contact(self, member: Member, now: float) -> bool:
         """Records a sign of life; returns whether it brings back a lost member.
 
         It does not bring back one that has left.
         """
-        member.last_word_at = now
+        member.last_contact_at = now
         if member.has_left:
             return False
         member.heard_at = now

@@ -36,7 +36,7 @@ class SlowUpdates:
         self._clock = clock
         self._said_at: float | None = None
 
-    def note(self, took_s: float) -> None:
+    def record(self, took_s: float) -> None:
         usual_s = self._usual_s
         if not self._was_run:
             self._usual_s = min(usual_s, took_s)

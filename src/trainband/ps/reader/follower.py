@@ -100,8 +100,8 @@ class Follower:
         self._job: FoundJob | None = None
         self._shards: list[ShardReader] = []
         self._assembler: Assembler | None = None
-        self._given: JobVersion | None = None
-        self._begun_at = 0.0
+        self._latest: JobVersion | None = None
+        self._round_started_at = 0.0
         """When the last round began."""
         self._retry_s = 0.0
         self._lead_s = 0.02
@@ -118,9 +118,9 @@ class Follower:
         return time.time() - (self._clock() - at)
 
     @property
-    def given(self) -> JobVersion | None:
+    def latest(self) -> JobVersion | None:
         """The last version returned."""
-        return self._given
+        return self._latest
 
     def first(self, stop: Callable[[], bool] = lambda: False) -> JobVersion:
         """Returns the first version. Waits `Timeouts.start_s` while the job has a ps but no values.
@@ -139,7 +139,7 @@ class Follower:
                 is_early = self._job is not None and isinstance(exc, Unreachable | StreamClosed)
                 if not is_early and not (isinstance(exc, Refused) and exc.is_for_another):
                     raise
-                self._note(FollowState.WAITING, str(exc))
+                self._set_status(FollowState.WAITING, str(exc))
             else:
                 if version is not None:
                     return version
@@ -156,7 +156,7 @@ class Follower:
             self._pause(stop)
             if stop():
                 break
-            version = self._round_or_note()
+            version = self._round_or_status()
             if version is not None:
                 return version
         return None
@@ -168,8 +168,8 @@ class Follower:
 
     # --- a round of questions
 
-    def _round_or_note(self) -> JobVersion | None:
-        version = self._assembled(self._begun_at)  # a ps may have sent one as it ended
+    def _round_or_status(self) -> JobVersion | None:
+        version = self._assembled(self._round_started_at)  # a ps may have sent one as it ended
         if version is not None:
             return version
         try:
@@ -179,19 +179,19 @@ class Follower:
             self._forget_job()
         except PeerError as exc:
             if isinstance(exc, Unreachable) and any(shard.ended is not None for shard in self._shards):
-                self._all([shard.hear_end for shard in self._shards])
-            version = self._assembled(self._begun_at)
+                self._all([shard.wait_for_end for shard in self._shards])
+            version = self._assembled(self._round_started_at)
             if version is None:
                 self._missed(*self._meaning(exc))
         return version
 
     def _round(self) -> JobVersion | None:
         """Asks once; returns a new version if there is one."""
-        self._begun_at = self._clock()
+        self._round_started_at = self._clock()
         if not self._shards or any(shard.was_left for shard in self._shards):  # the ps may have changed
             found = find_job(self._addresses, self._transport, self._timeouts)
             if self._job is None or not found.is_same(self._job):
-                self._take_job(found)
+                self._start_reading(found)
         self._read()
         if any(shard.is_of_another_job for shard in self._shards):
             self._forget_job()
@@ -199,10 +199,12 @@ class Follower:
         self._retry_s = 0.0
         step = self._shards[0].values.version if self._shards[0].values is not None else 0
         if not any(shard.ended for shard in self._shards):
-            self._note(FollowState.FOLLOWING, f"following the job at {self._address}, now at global step {step:,}")
-        return self._assembled(self._begun_at)
+            self._set_status(
+                FollowState.FOLLOWING, f"following the job at {self._address}, now at global step {step:,}"
+            )
+        return self._assembled(self._round_started_at)
 
-    def _take_job(self, found: FoundJob) -> None:
+    def _start_reading(self, found: FoundJob) -> None:
         """Starts reading a job.
 
         Raises:
@@ -227,7 +229,7 @@ class Follower:
             ShardReader(number, layout, found.places(number), self._transport, self._timeouts, self._runtime)
             for number, layout in enumerate(found.shards)
         ]
-        self._given, self._seen = None, None
+        self._latest, self._seen = None, None
 
     def _forget_job(self) -> None:
         """Makes the next round look the job up again."""
@@ -239,7 +241,7 @@ class Follower:
         if len(self._shards) == 1:
             self._shards[0].read()
             return
-        looks = self._all([shard.look for shard in self._shards])
+        looks = self._all([shard.read_current for shard in self._shards])
         if not any(values.is_new for values in looks):
             return
         at = self._version_ahead([values.version for values in looks], min(values.last_version for values in looks))
@@ -256,7 +258,7 @@ class Follower:
         if self._seen is not None and now > self._seen[0]:
             rate = max(0.0, (newest - self._seen[1]) / (now - self._seen[0]))
         self._seen = (now, newest)
-        ahead = newest + math.floor(rate * (self._lead_s + now - self._begun_at) + 0.5)
+        ahead = newest + math.floor(rate * (self._lead_s + now - self._round_started_at) + 0.5)
         return max(newest, min(ahead, last)) if last else ahead
 
     def _all(self, questions: Sequence[Callable[[], T]]) -> list[T]:
@@ -277,10 +279,10 @@ class Follower:
         if len(versions) < len(self._shards):
             return None
         tensors, changed = self._assembler.assemble([shard.blocks for shard in self._shards])
-        if not changed and self._given is not None and self._given.versions == tuple(versions):
+        if not changed and self._latest is not None and self._latest.versions == tuple(versions):
             return None
-        self._given = JobVersion(tuple(versions), tensors, changed, self._job.job, asked_at)
-        return self._given
+        self._latest = JobVersion(tuple(versions), tensors, changed, self._job.job, asked_at)
+        return self._latest
 
     # --- when no versions come
 
@@ -304,9 +306,9 @@ class Follower:
 
     def _missed(self, state: FollowState, detail: str) -> None:
         self._retry_s = min(MOST_RETRY_S, max(RETRY_S, 2 * self._retry_s))
-        self._note(state, detail)
+        self._set_status(state, detail)
 
-    def _note(self, state: FollowState, detail: str) -> None:
+    def _set_status(self, state: FollowState, detail: str) -> None:
         if state is self.status.state:
             self.status = FollowStatus(state, detail, self.status.since)
             return
@@ -318,7 +320,7 @@ class Follower:
     def _pause(self, stop: Callable[[], bool]) -> None:
         """Waits until the next round is due, or until a ps reports its end."""
         took_s = max((shard.took_s for shard in self._shards), default=0.0)
-        until = self._begun_at + max(self._interval_s, took_s / READING_SHARE)
+        until = self._round_started_at + max(self._interval_s, took_s / READING_SHARE)
         if self._retry_s:
             until = self._clock() + self._retry_s
         while not stop():
@@ -329,7 +331,7 @@ class Follower:
                 self._runtime.sleep(min(_HEAR_S, left_s))
                 continue
             slice_s = min(_HEAR_S, left_s) / len(self._shards)
-            have_heard = [shard.hear(slice_s) for shard in self._shards]
+            have_heard = [shard.poll_end(slice_s) for shard in self._shards]
             if any(have_heard) and not self._retry_s:
                 return
 

@@ -12,10 +12,11 @@ from trainband.errors import DeadlineExceeded, PeerError, ProtocolError, Refusal
 from trainband.model.layout import ShardLayout
 from trainband.ps.changes import applied
 from trainband.runtime import Runtime
+from trainband.wire.frame import Frame
 from trainband.wire.messages import following as w
 from trainband.wire.messages.calls import Failure
 from trainband.wire.messages.codec import decode_any, encode
-from trainband.wire.transport import Connection, Frame, Stream, Timeouts, Transport
+from trainband.wire.transport import Connection, Stream, Timeouts, Transport
 
 SLOWEST_BYTES_PER_S = 20e6
 """Slowest rate from a ps: an answer that takes longer times out."""
@@ -74,7 +75,7 @@ class ShardReader:
         values = self.values
         return values is not None and 0 < values.last_version <= values.version
 
-    def look(self) -> w.Values:
+    def read_current(self) -> w.Values:
         """Returns the current version; see `read` for errors."""
         return self._ask(w.Look())
 
@@ -86,7 +87,7 @@ class ShardReader:
         """
         return self._ask(w.Read(at, wait_s), wait_s)
 
-    def hear(self, timeout_s: float) -> bool:
+    def poll_end(self, timeout_s: float) -> bool:
         """Waits up to `timeout_s`; returns whether the ps reported its end or is gone.
 
         A ps reports its end with the last values.
@@ -97,28 +98,28 @@ class ShardReader:
         try:
             frame = self._stream.receive(timeout_s)
         except PeerError:
-            self._leave()
+            self._disconnect()
             return True
         if frame is None:
             return False
         try:
-            self._taken(frame, self._stream.peer)
+            self._process(frame, self._stream.peer)
         except PeerError:
-            self._leave()
+            self._disconnect()
         return True
 
-    def hear_end(self) -> None:
+    def wait_for_end(self) -> None:
         """Waits until the ps ends, after the ps of another shard has ended.
 
         The ps of a job end one by one. Without this wait, the last version of the later ones would be lost.
         """
         deadline = self._runtime.clock() + END_S + self._layout.nbytes / SLOWEST_BYTES_PER_S
         while self._stream is not None and (left_s := deadline - self._runtime.clock()) > 0:
-            self.hear(left_s)
+            self.poll_end(left_s)
 
     def close(self) -> None:
         """Leaves the ps; what was read stays."""
-        self._leave()
+        self._disconnect()
 
     def _ask(self, question: w.Look | w.Read, wait_s: float = 0.0) -> w.Values:
         errors: list[PeerError] = []
@@ -126,12 +127,12 @@ class ShardReader:
             try:
                 found = self._asked(address, question, wait_s)
             except PeerError as exc:
-                self._leave()
+                self._disconnect()
                 errors.append(exc)
                 self._places.append(self._places.pop(0))  # the other one may have it
                 continue
             return found
-        raise _told(self.name, errors)
+        raise _joined_error(self.name, errors)
 
     def _asked(self, address: str, question: w.Look | w.Read, wait_s: float) -> w.Values:
         stream = self._opened(address)
@@ -144,7 +145,7 @@ class ShardReader:
             left_s = deadline - self._runtime.clock()
             frame = stream.receive(max(0.001, left_s))
             if frame is not None:
-                told = self._taken(frame, address)
+                told = self._process(frame, address)
                 self.took_s = self._runtime.clock() - began - told.waited_s
                 return told
             if left_s <= 0:
@@ -158,7 +159,7 @@ class ShardReader:
             self._stream.send(encode(w.Follow(self._number)))
         return self._stream
 
-    def _leave(self) -> None:
+    def _disconnect(self) -> None:
         stream, self._stream = self._stream, None
         connection, self._connection = self._connection, None
         if stream is not None:
@@ -166,7 +167,7 @@ class ShardReader:
         if connection is not None:
             connection.close()
 
-    def _taken(self, frame: Frame, address: str) -> w.Values:
+    def _process(self, frame: Frame, address: str) -> w.Values:
         """Processes a frame.
 
         Raises:
@@ -196,11 +197,11 @@ class ShardReader:
             raise ProtocolError(f"{address} sent values but did not name them.")
         self.ended = (told.why or "it was told to") if told.over else None
         if told.over:
-            self._leave()
+            self._disconnect()
         return told
 
 
-def _told(name: str, errors: Sequence[PeerError]) -> PeerError:
+def _joined_error(name: str, errors: Sequence[PeerError]) -> PeerError:
     """One error for all places, of the first one's kind."""
     if len(errors) == 1:
         return errors[0]

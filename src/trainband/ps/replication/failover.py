@@ -148,7 +148,7 @@ class Failover:
         """
         if self.role is not Role.PRIMARY:
             raise Fenced
-        return self.log.follower is None or self.log.follower.taken >= number
+        return self.log.follower is None or self.log.follower.confirmed >= number
 
     @property
     def secure(self) -> bool:
@@ -202,14 +202,14 @@ class Failover:
         self.role, self._unconfirmed = Role.STANDBY, None
         self.log.forget()
 
-    def taken(self, position: int, arbiter: str) -> None:
+    def confirmed(self, position: int, arbiter: str) -> None:
         """Records that the other replica has confirmed everything up to a record.
 
         This makes a learner the standby, and a replica that was handed the shard its primary.
         `arbiter` decides from then on.
         """
         follower = self.log.follower
-        if follower is None or position < follower.taken:
+        if follower is None or position < follower.confirmed:
             return
         self.log.confirm(follower, position)
         if self._unconfirmed is not None and self._unconfirmed[0] <= position:
@@ -264,7 +264,7 @@ class Failover:
         self.role, self.lineage, self.term, self.log.position = Role.LEARNER, lineage, term, position
         self._end_vote_request()
 
-    def take(self, lineage: str, term: int, first: int, records: Sequence[Any], sender: str = "") -> int:
+    def receive(self, lineage: str, term: int, first: int, records: Sequence[Any], sender: str = "") -> int:
         """Takes records numbered from `first`; returns how many at the beginning had been taken before.
 
         The last of them may make this replica the primary. `sender`: the incarnation of the one before.
@@ -289,6 +289,6 @@ class Failover:
                     self.role = Role.PRIMARY
                     # It has everything; wait for it until it reports so itself.
                     self.log.follower = Follower(
-                        sender, is_standby=True, sent=self.position, taken=self.position, connected=False
+                        sender, is_standby=True, sent=self.position, confirmed=self.position, connected=False
                     )
         return old

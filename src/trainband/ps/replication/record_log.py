@@ -26,7 +26,7 @@ class Follower:
     incarnation: str
     is_standby: bool = False
     sent: int = 0
-    taken: int = 0
+    confirmed: int = 0
     connected: bool = True
 
 
@@ -41,33 +41,33 @@ class RecordLog:
 
     position: int = 0
     follower: Follower | None = None
-    _kept: deque[tuple[int, Any, Any]] = field(default_factory=deque)
+    _records: deque[tuple[int, Any, Any]] = field(default_factory=deque)
 
     def append(self, record: Any, blocks: Any = ()) -> int:
         """Adds the record of a change and the blocks sent with it; returns its number."""
         self.position += 1
         if self.follower is not None:
-            self._kept.append((self.position, record, blocks))
+            self._records.append((self.position, record, blocks))
         return self.position
 
-    def keep(self, owned: Callable[[Any, Any], Any]) -> None:
+    def copy_blocks(self, owned: Callable[[Any, Any], Any]) -> None:
         """Replaces the blocks of each record by `owned(record, blocks)`, because borrowed memory will go."""
-        self._kept = deque((number, record, owned(record, blocks)) for number, record, blocks in self._kept)
+        self._records = deque((number, record, owned(record, blocks)) for number, record, blocks in self._records)
 
     @property
     def behind(self) -> int:
         """How many records the other replica has not confirmed."""
-        return self.position - max(0, self.follower.taken) if self.follower is not None else 0
+        return self.position - max(0, self.follower.confirmed) if self.follower is not None else 0
 
     @property
     def lacks_standby(self) -> bool:
         """Whether this term's standby is disconnected, so that nothing is acknowledged."""
         return self.follower is not None and self.follower.is_standby and not self.follower.connected
 
-    def begin_install(self, incarnation: str) -> int:
+    def start_install(self, incarnation: str) -> int:
         """Notes that the other replica is sent a snapshot; returns the number of the last record in it."""
-        self._kept.clear()
-        self.follower = Follower(incarnation, sent=self.position, taken=-1)
+        self._records.clear()
+        self.follower = Follower(incarnation, sent=self.position, confirmed=-1)
         return self.position
 
     def resume(self, position: int, incarnation: str) -> int | None:
@@ -80,8 +80,8 @@ class RecordLog:
         follower = self.follower
         if follower is None or follower.incarnation != incarnation:
             return None
-        position = max(position, follower.taken)  # it may have confirmed more since it gave that answer
-        first = self._kept[0][0] if self._kept else self.position + 1
+        position = max(position, follower.confirmed)  # it may have confirmed more since it gave that answer
+        first = self._records[0][0] if self._records else self.position + 1
         if not first - 1 <= position <= self.position:
             return None
         follower.connected, follower.sent = True, position
@@ -93,15 +93,15 @@ class RecordLog:
         if follower is None:
             return self.position + 1, []
         first = follower.sent + 1
-        records = [(record, blocks) for number, record, blocks in self._kept if number >= first]
+        records = [(record, blocks) for number, record, blocks in self._records if number >= first]
         follower.sent = self.position
         return first, records
 
     def confirm(self, follower: Follower, position: int) -> None:
         """Drops the records up to one that the follower has confirmed."""
-        follower.taken = position
-        while self._kept and self._kept[0][0] <= position:
-            self._kept.popleft()
+        follower.confirmed = position
+        while self._records and self._records[0][0] <= position:
+            self._records.popleft()
 
     def lost(self) -> None:
         """Notes a broken connection to the other replica, and forgets it if it may not take over."""
@@ -114,4 +114,4 @@ class RecordLog:
     def forget(self) -> None:
         """Drops the follower and its records."""
         self.follower = None
-        self._kept.clear()
+        self._records.clear()

@@ -211,7 +211,7 @@ class ShardReplica:
         if self.updater is not None:
             self.updater.free_all()
         self.shard = self.updater = self.saver = None
-        self.sources.take_over({})
+        self.sources.replace_ledgers({})
         self.training = NO_TRAINING
 
     def initialise(self, blocks: Blocks) -> None:
@@ -253,7 +253,7 @@ class ShardReplica:
         """Stops waiting for a worker; if it is `gone`, reassigns its leases."""
         if not (self.is_primary or self.failover.role is Role.EMPTY):
             return
-        self.failover.log.keep(lambda record, gradient: _owned(record, gradient, number))
+        self.failover.log.copy_blocks(lambda record, gradient: _owned(record, gradient, number))
         if gone:
             self.record(r.Released(number))
         if self.updater is not None:
@@ -315,9 +315,9 @@ class ShardReplica:
             case r.Released(worker, True):
                 self.sources.release_reserved(worker)
             case r.Kept(worker, sequence, data):
-                self.require_saver(held=False).keep(m.LeftWorkerState(worker, "", sequence, data))
+                self.require_saver(held=False).store_worker_state(m.LeftWorkerState(worker, "", sequence, data))
             case r.Term():
-                pass  # `Failover.take` handles it
+                pass  # `Failover.receive` handles it
         return None
 
 

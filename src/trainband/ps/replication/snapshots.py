@@ -22,7 +22,7 @@ def take_snapshot(replica: ShardReplica, incarnation: str) -> tuple[r.InstallSna
     """The record and its body for the other replica; release the snapshot once they are sent."""
     shard, updater, saver = replica.require_primary(), replica.require_updater(), replica.require_saver()
     held = updater.held()
-    position = replica.failover.log.begin_install(incarnation)
+    position = replica.failover.log.start_install(incarnation)
     snapshot = shard.snapshot()
     install = r.InstallSnapshot(
         replica.failover.lineage,
@@ -65,7 +65,7 @@ def install_snapshot(replica: ShardReplica, install: r.InstallSnapshot, body: Se
         gradient_from_wire(new.layout, body[at + i * blocks : at + (i + 1) * blocks], replica.name)
         for i in range(len(install.held))
     ]
-    SharedSources().take_over(install.sources)  # which may be invalid
+    SharedSources().replace_ledgers(install.sources)  # which may be invalid
     replica.install(definition)
     updater = replica.require_updater()
     updater.shard.restore(install.version, updater.shard.owned(params), state)
@@ -73,6 +73,6 @@ def install_snapshot(replica: ShardReplica, install: r.InstallSnapshot, body: Se
     for push, gradient in zip(install.held, held, strict=True):
         updater.hold(push, tuple(np.array(block) for block in gradient))
     replica.training, replica.job = install.began, install.job
-    replica.sources.take_over(install.sources)
-    replica.require_saver(held=False).take_worker_states(install.worker_state)
+    replica.sources.replace_ledgers(install.sources)
+    replica.require_saver(held=False).replace_worker_states(install.worker_state)
     replica.failover.install_snapshot(install.lineage, install.term, install.position)

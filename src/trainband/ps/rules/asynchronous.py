@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from trainband.ps.rules.base import (
-    ENOUGH,
+    ALL_UPDATES_MADE,
     Apply,
     Begin,
     Drop,
@@ -94,10 +94,10 @@ class AsyncState:
         reply = Reply(push.worker, push.sequence, staleness)
         if self.ledger.is_replay(push):
             return self, (self.ledger.known(push), reply)
-        ledger = self.ledger.note(push)
+        ledger = self.ledger.record(push)
         if self.version >= self.last_version:
             state = AsyncState(self.version, self.last_version, self.rule, ledger.drop((push,)))
-            return state, (Drop(push.worker, push.sequence, ENOUGH), reply)
+            return state, (Drop(push.worker, push.sequence, ALL_UPDATES_MADE), reply)
         scale = max(1, staleness) ** -self.rule.staleness_scale if self.rule.staleness_scale else 1.0
         state = AsyncState(self.version + 1, self.last_version, self.rule, ledger)
         return state, (Apply(((push.worker, push.sequence),), scale), reply)

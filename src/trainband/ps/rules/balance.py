@@ -82,7 +82,7 @@ class Balance:
 
     def after(self, pushes: Iterable[Push], workers: Iterable[int]) -> Balance:
         """Returns the balance after an update of these pushes, with the shares of these workers."""
-        noted, present = self._noted(pushes), frozenset(workers)
+        noted, present = self._with_measurements(pushes), frozenset(workers)
         if not noted.usual or not present:
             return noted
         changed = frozenset(noted.shares) != present
@@ -116,7 +116,7 @@ class Balance:
             and all(0 <= count < 1 << 53 for count in counts)
         )
 
-    def _noted(self, pushes: Iterable[Push]) -> Balance:
+    def _with_measurements(self, pushes: Iterable[Push]) -> Balance:
         measured, usual, part_examples = dict(self.measured), self.usual, self.part_examples
         for push in sorted(pushes, key=lambda push: (push.worker, push.sequence)):
             work = push.workload

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from trainband.ps.rules.events import ENOUGH as ENOUGH
+from trainband.ps.rules.events import ALL_UPDATES_MADE as ALL_UPDATES_MADE
 from trainband.ps.rules.events import LATE as LATE
 from trainband.ps.rules.events import REPLAYED as REPLAYED
 from trainband.ps.rules.events import Apply as Apply

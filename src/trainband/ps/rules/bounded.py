@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from trainband.ps.rules.base import (
-    ENOUGH,
+    ALL_UPDATES_MADE,
     Apply,
     Begin,
     Drop,
@@ -106,9 +106,9 @@ class BoundedState:
             if any((held.worker, held.sequence) == (push.worker, push.sequence) for held in self.held):
                 return self, ()  # sent again while its answer is held: the answer will follow
             return self, (self.ledger.known(push), reply)
-        state = replace(self, ledger=self.ledger.note(push))
+        state = replace(self, ledger=self.ledger.record(push))
         if self.version >= self.last_version:
-            return state._without(push), (Drop(push.worker, push.sequence, ENOUGH), reply)
+            return state._without(push), (Drop(push.worker, push.sequence, ALL_UPDATES_MADE), reply)
         counted = push.worker in self.clocks
         clock = self.clocks[push.worker] + 1 if counted else min(self.clocks.values(), default=1)
         clocks = {**self.clocks, push.worker: clock}

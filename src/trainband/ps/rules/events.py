@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from trainband.wire.messages.workload import Workload
 
-ENOUGH = "the job has made all the updates that were asked for"
+ALL_UPDATES_MADE = "the job has made all the updates that were asked for"
 REPLAYED = "this push was dealt with before"
 LATE = "its step was completed without it"
 

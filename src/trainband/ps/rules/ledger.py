@@ -55,7 +55,7 @@ class Ledger:
         is_last = push.sequence == self.seen.get(push.worker)
         return Known(push.worker, push.sequence, is_last and push.worker not in self.dropped)
 
-    def note(self, push: Push) -> Ledger:
+    def record(self, push: Push) -> Ledger:
         """A copy with this push seen."""
         return Ledger(self.workers, {**self.seen, push.worker: push.sequence}, self.dropped - {push.worker})
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from trainband.ps.rules.balance import Balance
 from trainband.ps.rules.base import (
-    ENOUGH,
+    ALL_UPDATES_MADE,
     LATE,
     Apply,
     Begin,
@@ -147,7 +147,7 @@ class SyncState:
     def waiting_for(self) -> frozenset[int]:
         if not self.held:
             return frozenset()
-        return frozenset(worker for worker in self._expected() if self._given(worker) < self._quota(worker))
+        return frozenset(worker for worker in self._expected() if self._push_count(worker) < self._quota(worker))
 
     def share(self, worker: int) -> int:
         return 0 if self.balance is None else self.balance.share(worker)
@@ -159,20 +159,20 @@ class SyncState:
         reply = Reply(push.worker, push.sequence, self.version - push.version)
         if self.ledger.is_replay(push):
             if self._is_in_step(push):  # sent again after a reconnection, while its step still waits for others
-                if self._given(push.worker) < self._quota(push.worker):
+                if self._push_count(push.worker) < self._quota(push.worker):
                     return self, (reply,)  # for more from this worker
                 return replace(self, held=(*self._held_by_others(push.worker), push)), ()
             return self, (self.ledger.known(push), Reply(push.worker, push.sequence, 0))
-        state = replace(self, ledger=self.ledger.note(push), counted=self.counted | {push.worker})
-        reason = ENOUGH if self.version >= self.last_version else LATE if push.version < self.version else ""
+        state = replace(self, ledger=self.ledger.record(push), counted=self.counted | {push.worker})
+        reason = ALL_UPDATES_MADE if self.version >= self.last_version else LATE if push.version < self.version else ""
         if reason:
             return state._without(push), (Drop(push.worker, push.sequence, reason), reply)
-        if state._given(push.worker) >= state._quota(push.worker) and not state._may_give_several():
+        if state._push_count(push.worker) >= state._quota(push.worker) and not state._may_give_several():
             # It left and came back, and its earlier gradient is still in this step.
             state = replace(state, held=(*state._held_by_others(push.worker), push))
             return state._without(push), (Drop(push.worker, push.sequence, TWICE),)
         state = replace(state, step=(*state.step, push))
-        if state._given(push.worker) < state._quota(push.worker):
+        if state._push_count(push.worker) < state._quota(push.worker):
             # It must give this step another one, from the same params, so its answer does not wait.
             state, instructions = state._complete()
             return state, (*instructions, reply)
@@ -182,7 +182,7 @@ class SyncState:
         """Drops the step under way and ends its waits if no more updates are wanted."""
         if self.version < self.last_version or not self.step:
             return self, ()
-        drops = tuple(Drop(push.worker, push.sequence, ENOUGH) for push in self.step)
+        drops = tuple(Drop(push.worker, push.sequence, ALL_UPDATES_MADE) for push in self.step)
         replies = tuple(Reply(push.worker, push.sequence, 0) for push in sorted(self.held))
         return replace(self._without(*self.step), step=(), held=()), (*drops, *replies)
 
@@ -198,7 +198,7 @@ class SyncState:
 
     def _ask_more(self, before: tuple[Instruction, ...]) -> tuple[SyncState, tuple[Instruction, ...]]:
         """Answers the workers that must give this step more because another has left."""
-        more = tuple(push for push in self.held if self._given(push.worker) < self._quota(push.worker))
+        more = tuple(push for push in self.held if self._push_count(push.worker) < self._quota(push.worker))
         held = tuple(push for push in self.held if push not in more)
         return replace(self, held=held), (*before, *(Reply(push.worker, push.sequence, 0) for push in more))
 
@@ -235,5 +235,5 @@ class SyncState:
         each, more = divmod(self.rule.aggregate, len(expected))
         return each + (expected.index(worker) < more)
 
-    def _given(self, worker: int) -> int:
+    def _push_count(self, worker: int) -> int:
         return sum(push.worker == worker for push in self.step)

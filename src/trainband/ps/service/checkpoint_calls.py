@@ -104,6 +104,6 @@ class CheckpointCalls:
         if adopt.version > LIMITS.updates:
             raise Refused(f"no checkpoint has version {adopt.version}.")
         replica.adopt(adopt)
-        self._reserved_pieces.note_adopted(replica.number)
+        self._reserved_pieces.record_adopted(replica.number)
         self._replicas.replicate(replica)
         return self._status.joined(replica, member)

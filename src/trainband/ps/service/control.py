@@ -80,7 +80,7 @@ class Control:
         caller.require_self(member.task, member.incarnation, f"ask for {name!r}")
         if call.by is By.CHIEF:
             self._membership.require_chief(member, call.deed)
-        self._membership.hear(member)
+        self._membership.record_contact(member)
         return member
 
     def _replica(self, shard: str) -> ShardReplica:

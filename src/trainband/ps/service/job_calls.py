@@ -44,7 +44,7 @@ class JobCalls:
 
     def recorded(self, replica: ShardReplica, recorded: Recorded, member: Member) -> m.JobState:
         """Stores a worker's recording."""
-        self._recordings.take(member.task, recorded.order, recorded.recording)
+        self._recordings.store(member.task, recorded.order, recorded.recording)
         return self._status.job_state(replica)
 
     def shutdown(self, replica: ShardReplica, shutdown: m.Shutdown, _: Caller) -> m.JobState:

@@ -74,20 +74,20 @@ class JobMembership:
             f"Restart {task} to join that."
         )
 
-    def leave_others(self, job: str) -> None:
+    def remove_others(self, job: str) -> None:
         """Removes workers of other jobs: no one waits for them, and their names become free."""
         for other in self.members.of_others(job) if job else ():
             self.members.leave(other, self.of_another_job(other.task))
             self._task.say(other.failure)
             self.gone(other)
 
-    def training_begins(self) -> None:
+    def reset_for_training(self) -> None:
         """Clears losses of an earlier job and resets the workers' push times."""
         self.lost = ""
         for account in self.accounts.values():
             account.pushed_at = self._task.clock()
 
-    def note_first_batch(self, member: Member, digest: str) -> None:
+    def record_first_batch(self, member: Member, digest: str) -> None:
         """Warns, once per job and on ps:0, if another worker began with the same batch."""
         account = self.accounts[member.number]
         if not digest or account.first_batch == digest:
@@ -127,11 +127,11 @@ class JobMembership:
         if member is not None and member.task == join.task and self.members.leave(member, why):
             self.gone(member)
 
-    def hear(self, member: Member) -> None:
+    def record_contact(self, member: Member) -> None:
         """Notes that a member is alive. Raises `Refused` if another process has its place."""
         if self.members.get(member.number) is not member:
             raise Refused(f"another process has taken the place of {member.task} in the job.", RefusalCode.REPLACED)
-        if self.members.heard(member, self._task.clock()):
+        if self.members.record_contact(member, self._task.clock()):
             self._task.say(f"{member.task} is back")
             self._task.log.info("%s is back", member.task)
             self.came(member)

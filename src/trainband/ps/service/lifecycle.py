@@ -62,7 +62,7 @@ class Lifecycle:
             while True:
                 with self._task.lock:
                     self._membership.expire()
-                    self._absence.note(
+                    self._absence.record_check(
                         self._task.clock(), live=bool(self._membership.members.live()), silent=self._other_ps.are_silent
                     )
                     description = self._replicas.home.description
@@ -97,7 +97,7 @@ class Lifecycle:
                 self._task.wake.clear()
         finally:
             self.stop()
-            self._readers.await_all_told(self._task.timeouts.grace_s)
+            self._readers.await_all_notified(self._task.timeouts.grace_s)
             self._replicas.close(self._task.timeouts.grace_s)
 
     def dismiss(self) -> None:

@@ -77,7 +77,7 @@ class MembershipCalls:
         if leave.incarnation != member.incarnation:
             return self._status.job_state(replica)  # its successor stays
         caller.require_self(member.task, member.incarnation, "leave")
-        self._membership.note_first_batch(member, leave.first_batch)
+        self._membership.record_first_batch(member, leave.first_batch)
         if leave.lost and self._believes_lost(member):
             self._membership.lose_values(one_line(leave.lost, LIMITS.failure_length))
         failure = one_line(leave.failure, LIMITS.failure_length)
@@ -106,17 +106,17 @@ class MembershipCalls:
             return self._status.job_state(replica)  # a late heartbeat changes nothing
         account = self._accounts[member.number]
         account.blocked_by = beat.blocked_by
-        account.note_spent(self._task.clock(), beat.spent)
+        account.record_spent(self._task.clock(), beat.spent)
         account.memory = beat.memory
-        self._membership.note_first_batch(member, beat.first_batch)
+        self._membership.record_first_batch(member, beat.first_batch)
         # A ps that holds a shard trusts the pushes it sees over one heartbeat, which may be late.
         sees = any(one.is_primary for one in self._replicas)
-        if beat.paused and (member.says_paused or not sees):
+        if beat.paused and (member.reports_paused or not sees):
             self._membership.set_aside(member)
         elif member.paused and not beat.paused and not sees:
             member.paused = False
             self._membership.came(member)
-        member.says_paused = beat.paused
+        member.reports_paused = beat.paused
         return self._status.job_state(replica)
 
     def pause(self, replica: ShardReplica, _: m.Pause, member: Member) -> m.JobState:

@@ -78,7 +78,7 @@ class Readers:
     def _ends(self) -> bool:
         return self._task.stopped
 
-    def await_all_told(self, grace_s: float) -> None:
+    def await_all_notified(self, grace_s: float) -> None:
         """Waits up to `grace_s` until all readers know that this ps is ending. Called without the lock."""
         deadline = self._task.clock() + grace_s
         while self._count and self._task.clock() < deadline:
@@ -123,7 +123,7 @@ class _Reader:
                 self._replicas.settle(self._replica, position, lambda: True)
         except PeerError:  # the standby may never get these; the shard continues from what it has
             with self._task.lock:
-                shard.give_back(version)
+                shard.recycle(version)
                 values = self._values(version.number, is_new=False, over=True)
             self._stream.send(encode(values))
             return
@@ -160,13 +160,13 @@ class _Reader:
                 break
             wanted.reached.wait(min(left_s, LOOK_S))
         with self._task.lock:
-            version = shard.take(wanted)
+            version = shard.acquire_wanted(wanted)
             try:
                 if self._shard() is not shard:
                     raise Refused(f"{self._replica.name} was replaced.", RefusalCode.MOVED)
             except Refused:
                 if version is not None:
-                    shard.give_back(version)
+                    shard.recycle(version)
                 raise
             return shard, version or shard.acquire(), self._task.clock() - began
 
@@ -189,7 +189,7 @@ class _Reader:
         finally:
             if not is_kept:
                 with self._task.lock:
-                    shard.give_back(version)
+                    shard.recycle(version)
 
     def _settle(self, position: int) -> None:
         """Waits until the standby, if any, has everything up to a record.
@@ -223,7 +223,7 @@ class _Reader:
         """Called under the lock."""
         if self._kept is not None:
             shard, version = self._kept
-            shard.give_back(version)
+            shard.recycle(version)
         self._kept = None
 
     def _values(self, version: int, *, is_new: bool, over: bool = False) -> w.Values:

@@ -49,7 +49,7 @@ class RecordingOrders:
         at_work = {member.task for member in self._membership.members.at_work()}
         return order if at_work.intersection(order.workers) - self._recordings.keys() else None
 
-    def take(self, task: str, order: str, recording: StepRecording) -> None:
+    def store(self, task: str, order: str, recording: StepRecording) -> None:
         """Keeps a worker's recording unless it belongs to an older order."""
         if self._order is not None and order == self._order.order and task in self._order.workers:
             self._recordings[task] = replace(recording, task=task)

@@ -39,7 +39,7 @@ class ReplicaCalls:
             raise Refused(f"{self._task.name} cannot follow a replica of {replica.name} on ps:{primary}.")
         check_definition(invite.define, number, len(self._task.cluster.spec.ps))
         with self._task.lock:
-            self._replicas.await_all_taken(replica)
+            self._replicas.await_all_applied(replica)
             if self._replicas.home.job not in ("", invite.define.job):
                 raise Refused(
                     f"{self._task.name} and ps:{primary} serve different jobs; end the tasks of the older one."

@@ -17,7 +17,7 @@ class ReservedPieces:
         self._replicas = replicas
         self._adopted: dict[int, float] = {}
 
-    def note_adopted(self, shard: int) -> None:
+    def record_adopted(self, shard: int) -> None:
         """Notes that a shard has just adopted a checkpoint."""
         self._adopted[shard] = self._task.clock()
 

@@ -110,7 +110,7 @@ class ParameterService:
             return self.control.call(action, body, caller)
         except TrainbandError as exc:
             who = str(caller.identity.name) if caller.identity is not None else "unknown caller"
-            is_new = self.task.refusals.note(who, action, exc)
+            is_new = self.task.refusals.record(who, action, exc)
             if is_new and isinstance(exc, Refused) and exc.code in TOLD:
                 self.task.say(f"refused: {printable(str(exc), LIMITS.failure_length)}")
             raise

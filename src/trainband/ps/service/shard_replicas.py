@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from trainband.cluster.identity import Role as TaskRole
 from trainband.errors import RefusalCode, Refused
-from trainband.ps.membership.arbiters import Arbiters
+from trainband.ps.membership.arbiter_choice import ArbiterChoice
 from trainband.ps.membership.members import Members
 from trainband.ps.program.compiled_program import CompileProgram
 from trainband.ps.replication.failover import Role
@@ -31,7 +31,7 @@ class ShardReplicas:
         self._members = members
         self._transport = transport
         self._compile_program = compile_program
-        self._arbiters = Arbiters(members, task.host, task.clock)
+        self._arbiters = ArbiterChoice(members, task.host, task.clock)
         self.by_shard: dict[int, ShardReplica] = {}
         self.replicators: dict[int, Replicator] = {}
         self.home = self.get(task.cluster.task.index)
@@ -96,14 +96,14 @@ class ShardReplicas:
         for replicator in self.replicators.values():
             replicator.changed()
 
-    def await_all_taken(self, replica: ShardReplica) -> None:
+    def await_all_applied(self, replica: ShardReplica) -> None:
         """Waits until a replica has applied all that its primary sent. Called under the lock.
 
         Raises:
           Refused: it is slow.
         """
         if replica.number in self.replicators:
-            self.replicators[replica.number].taker.await_all_taken()
+            self.replicators[replica.number].receiver.await_all_applied()
 
     def voted(self, replica: ShardReplica, term: int, yes: bool, by: str) -> None:
         """Records the vote of a term's arbiter. Called under the lock."""

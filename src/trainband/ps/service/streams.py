@@ -15,7 +15,7 @@ from trainband.ps.membership.accounts import Account
 from trainband.ps.membership.members import Member
 from trainband.ps.program.gradients import all_finite, not_finite, widened
 from trainband.ps.replication.shard_replica import ShardReplica
-from trainband.ps.rules.base import ENOUGH, RuleError
+from trainband.ps.rules.base import ALL_UPDATES_MADE, RuleError
 from trainband.ps.rules.base import Push as PushEvent
 from trainband.ps.service.job_membership import JobMembership
 from trainband.ps.service.readers import Readers
@@ -25,12 +25,13 @@ from trainband.ps.task_state import TaskState
 from trainband.runtime.formatting import printable
 from trainband.runtime.step_recording import PushMoments
 from trainband.runtime.waiting import NOTICE_EVERY_S, Waiting
+from trainband.wire.frame import Frame
 from trainband.wire.limits import LIMITS
 from trainband.wire.messages import calls as m
 from trainband.wire.messages import following as w
 from trainband.wire.messages import replication as r
 from trainband.wire.messages.codec import decode_any, encode
-from trainband.wire.transport import ANYBODY, Caller, Frame, Stream
+from trainband.wire.transport import ANYBODY, Caller, Stream
 
 WAIT_S = 0.2
 """Seconds between liveness checks of a worker whose push is waiting."""
@@ -64,7 +65,7 @@ class Streams:
     _replicas: ShardReplicas
     _traffic: Traffic
     _readers: Readers
-    _non_finite_said: float = field(default=-NOTICE_EVERY_S, init=False)
+    _non_finite_reported_at: float = field(default=-NOTICE_EVERY_S, init=False)
 
     def serve(self, stream: Stream, caller: Caller = ANYBODY) -> None:
         """Serves one worker, reader, or primary of another replica until it leaves."""
@@ -75,7 +76,7 @@ class Streams:
             if isinstance(opened, r.ReplicationHello):
                 with self._task.lock:
                     replicator = self._replicas.replicator(self._replicas.get(opened.shard))
-                replicator.taker.follow(stream, opened, lambda: self._task.stopped)
+                replicator.receiver.follow(stream, opened, lambda: self._task.stopped)
                 return
             if isinstance(opened, w.Follow):
                 self._readers.serve(stream, opened, caller)
@@ -141,14 +142,14 @@ class Streams:
                     replica = self._replicas.home if message.shard < 0 else self._replicas.get(message.shard)
                     member.streams += not message.bootstrapping
                     self._membership.accounts[member.number].transport = stream.transport
-                    self._membership.hear(member)
+                    self._membership.record_contact(member)
                 return member, replica, message.bootstrapping
             waiting.check(f"the first frame of {stream.peer}", "it opened a stream but is silent")
         return None
 
     def _fail(self, stream: Stream, exc: Exception) -> None:
         why = printable(str(exc), LIMITS.failure_length)
-        if self._task.refusals.note(stream.peer, "a stream", exc):
+        if self._task.refusals.record(stream.peer, "a stream", exc):
             self._task.say(f"refused {stream.peer}: {why}")
         try:
             stream.send(encode(m.Failure(why, exc.code if isinstance(exc, Refused) else RefusalCode.OTHER)))
@@ -172,7 +173,7 @@ class Streams:
         self, replica: ShardReplica, member: Member, assign: m.Assign, body: Sequence[NDArray[np.uint8]]
     ) -> None:
         with self._task.lock:
-            self._membership.hear(member)
+            self._membership.record_contact(member)
             if member.has_left:
                 raise Refused(f"{member.task} has left the job and may not assign.")
             blocks = replica.require_primary().layout.from_wire(body)
@@ -188,7 +189,7 @@ class Streams:
         layout, gradient = _gradient_of(replica, member, body)
         finite = push.finite and all_finite([g for g, b in zip(gradient, layout.blocks, strict=True) if b.trained])
         with self._task.lock:
-            account = self._heard_push(replica, member, push, layout, sum(raw.nbytes for raw in body))
+            account = self._record_push(replica, member, push, layout, sum(raw.nbytes for raw in body))
             late = 0 < push.fit < replica.training.fit  # its training is over
             if late:
                 account.dropped += 1
@@ -196,12 +197,12 @@ class Streams:
                 account.refused += 1
                 detail = self._non_finite(member, push, layout, gradient, account.refused)
             else:
-                account.note_loss(push.loss)
+                account.record_loss(push.loss)
                 event = PushEvent(member.number, push.sequence, push.version, push.examples, push.workload)
                 taken_at = self._task.clock() if push.recorded else 0.0
                 pending = replica.push(event, gradient)
         if late:
-            self._send_params(stream, replica, member, _Answer(m.DROPPED, 0, ENOUGH, over=True))
+            self._send_params(stream, replica, member, _Answer(m.DROPPED, 0, ALL_UPDATES_MADE, over=True))
             return
         if not finite:
             self._send_params(stream, replica, member, _Answer(m.NON_FINITE, 0, detail))
@@ -212,26 +213,26 @@ class Streams:
         if pending.outcome != m.APPLIED:
             account.dropped += 1
         elif not pending.detail:
-            account.note_update(pending.staleness)
+            account.record_update(pending.staleness)
         moments = (came_at, taken_at, *pending.updated, self._task.clock()) if push.recorded else None
         answer = _Answer(pending.outcome, pending.staleness, pending.detail, came_at=came_at, moments=moments)
         self._send_params(stream, replica, member, answer)
 
-    def _heard_push(
+    def _record_push(
         self, replica: ShardReplica, member: Member, push: m.Push, layout: ShardLayout, arrived: int
     ) -> Account:
         """Records a worker's push to a shard held here and its bytes. Called under the lock."""
-        self._membership.hear(member)
+        self._membership.record_contact(member)
         if member.has_left:
             raise Refused(f"{member.task} has left the job and may not push.")
         replica.require_primary()
         account = self._membership.accounts[member.number]
         self._membership.members.pushed(member)
-        member.says_paused = False
+        member.reports_paused = False
         if member.paused:
             member.paused = False
             self._membership.came(member)
-        account.note_push(self._task.clock(), push.examples)
+        account.record_push(self._task.clock(), push.examples)
         self._traffic.bytes_in += arrived
         self._traffic.bytes_saved += layout.nbytes - arrived
         return account
@@ -277,8 +278,8 @@ class Streams:
             + (f", in {', '.join(bad[:3])}" if bad else "")
             + f"; {count} so far)"
         )
-        if self._task.clock() - self._non_finite_said >= NOTICE_EVERY_S:
-            self._non_finite_said = self._task.clock()
+        if self._task.clock() - self._non_finite_reported_at >= NOTICE_EVERY_S:
+            self._non_finite_reported_at = self._task.clock()
             self._task.say(text)
         return text
 

@@ -40,7 +40,7 @@ class TrainingCalls:
         with self._task.lock:
             if replica.updater is None:  # else: a repeated call overtook this one
                 replica.install(definition)
-                self._membership.leave_others(define.job)
+                self._membership.remove_others(define.job)
             return self._status.joined(replica, member)
 
     def begin(self, replica: ShardReplica, begin: m.Begin, _: Member) -> m.JobState:
@@ -51,7 +51,7 @@ class TrainingCalls:
         if begin.fit > replica.training.fit:  # by more than one if this ps has restarted
             self._check_begin(replica, begin)
             replica.record(r.Began(begin.fit, begin.last_version, begin.trainings))
-            self._membership.training_begins()
+            self._membership.reset_for_training()
         return self._status.job_state(replica)
 
     def _check_begin(self, replica: ShardReplica, begin: m.Begin) -> None:

@@ -161,7 +161,7 @@ class ShardSaver:
             or any(map(self.wanted, live))
         )
 
-    def keep(self, worker_state: m.LeftWorkerState) -> None:
+    def store_worker_state(self, worker_state: m.LeftWorkerState) -> None:
         """Keeps a worker's state for its return."""
         kept = (worker_state.sequence, worker_state.data)
         self._worker_state[worker_state.worker] = kept
@@ -172,7 +172,7 @@ class ShardSaver:
         """The kept (pushes, data) of each worker."""
         return dict(self._worker_state)
 
-    def take_worker_states(self, worker_state: Mapping[int, tuple[int, bytes]]) -> None:
+    def replace_worker_states(self, worker_state: Mapping[int, tuple[int, bytes]]) -> None:
         """Replaces its worker state by another saver's."""
         self._worker_state = dict(worker_state)
 

@@ -151,7 +151,7 @@ class Shard:
             self._state_is_read = False
         else:
             self._spare_state = snapshot.state
-        self.give_back(snapshot.params)
+        self.recycle(snapshot.params)
 
     def update(self, gradient: Sequence[NDArray[Any]], scale: float = 1.0) -> None:
         """Applies one update, multiplied by `scale`. `gradient` is only read, not kept."""
@@ -171,7 +171,7 @@ class Shard:
         self._previous = current
         self._current = ParamsVersion(current.number + 1, params)
         if self._wanted:
-            self._keep_wanted(self._current)
+            self._deliver_wanted(self._current)
 
     def set_number(self, leaf: int, value: float) -> None:
         """Sets one number of the optimizer's state, such as a learning rate.
@@ -254,7 +254,7 @@ class Shard:
         """Ends a reading."""
         version.readers -= 1
 
-    def give_back(self, version: ParamsVersion) -> None:
+    def recycle(self, version: ParamsVersion) -> None:
         """Ends a reading that outlasts updates: memory that only it still held is kept for the next one."""
         self.release(version)
         if not version.readers and version is not self._current and version is not self._previous:
@@ -266,18 +266,18 @@ class Shard:
         return self._require()
 
     def want(self, number: int, reached: Event) -> Wanted:
-        """Reserves a future version for a reader, who gets it from `take`."""
+        """Reserves a future version for a reader, who gets it from `acquire_wanted`."""
         wanted = Wanted(number, reached)
         self._wanted.append(wanted)
         return wanted
 
-    def take(self, wanted: Wanted) -> ParamsVersion | None:
+    def acquire_wanted(self, wanted: Wanted) -> ParamsVersion | None:
         """The version, as from `acquire`; `None` if it has not come, and is no longer reserved."""
         if wanted in self._wanted:
             self._wanted.remove(wanted)
         return wanted.version
 
-    def _keep_wanted(self, version: ParamsVersion) -> None:
+    def _deliver_wanted(self, version: ParamsVersion) -> None:
         for wanted in [one for one in self._wanted if one.number <= version.number]:
             version.readers += 1
             wanted.version = version

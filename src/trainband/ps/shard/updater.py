@@ -106,7 +106,7 @@ class Updater:
         Raises:
           RuleError: no honest worker sends this; nothing has changed.
         """
-        instructions = self._taken(event, gradient)
+        instructions = self._instructions_for(event, gradient)
         # A push that comes twice, on an old and a new stream, has one answer.
         pending = self._waiting.get((event.worker, event.sequence))
         if pending is None:
@@ -116,10 +116,10 @@ class Updater:
 
     def replay(self, event: PushEvent, gradient: Gradient) -> None:
         """Takes a push from another updater, with no worker waiting here. Its gradient is borrowed."""
-        self._follow(self._taken(event, gradient))
+        self._follow(self._instructions_for(event, gradient))
         self._own((event.worker, event.sequence))
 
-    def _taken(self, event: PushEvent, gradient: Gradient) -> Sequence[Instruction]:
+    def _instructions_for(self, event: PushEvent, gradient: Gradient) -> Sequence[Instruction]:
         """The rule's instructions for a push. The gradient of a resent push is already held, or not needed."""
         again = self.rule.ledger.is_replay(event)
         self.rule, instructions = self.rule.advance(event)
@@ -138,7 +138,7 @@ class Updater:
         """Takes over one of another updater's `held`. The gradient is kept."""
         self._held[push.worker, push.sequence] = _Held(gradient, push.examples, push.version)
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Calls `free_all`, and keeps accepted gradients, in their own memory."""
         for key in self._held:
             self._own(key)

@@ -41,7 +41,7 @@ class JobSaving:
         self._links = links
         self._token = runtime.token()
         self._clock = runtime.clock
-        self.begun_at: float | None = None
+        self.started_at: float | None = None
         """About when its version was reached."""
         self.waits = True
         """Whether, at the last poll, a ps waited for its version and none was writing."""
@@ -50,7 +50,7 @@ class JobSaving:
         """The shards not known to have begun to write."""
         # ps:0 last: it asks the workers for their state, so the others must know of the order by then.
         order = m.Save(ANY, ME, self._token, str(directory), at)
-        self._note_phases([link.ask("save", order, m.SaveState).phase for link in reversed(links)])
+        self._record_phases([link.ask("save", order, m.SaveState).phase for link in reversed(links)])
 
     def poll(self) -> SavedParts | None:
         """Returns the parts when all are written, else `None`.
@@ -70,7 +70,7 @@ class JobSaving:
                 raise Refused(f"{link.name} died, or gave up the save, while the checkpoint was written.")
             if state.phase == m.FAILED:
                 raise CheckpointError(f"{link.name} could not write its part of the checkpoint: {state.failure}")
-        self._note_phases([state.phase for state in states])
+        self._record_phases([state.phase for state in states])
         if any(state.phase != m.WRITTEN for state in states):
             return None
         if self._written_at is None:
@@ -90,10 +90,10 @@ class JobSaving:
         committed = m.Committed(ANY, ME, status.global_step, status.nbytes, status.seconds)
         self._links[0].ask("committed", committed, m.JobState)
 
-    def _note_phases(self, phases: Collection[str]) -> None:
+    def _record_phases(self, phases: Collection[str]) -> None:
         self.waits = m.ARMED in phases and m.WRITING not in phases
-        if self.begun_at is None and any(phase != m.ARMED for phase in phases):
-            self.begun_at = self._clock()
+        if self.started_at is None and any(phase != m.ARMED for phase in phases):
+            self.started_at = self._clock()
 
     def _ask(self, link: Link, *, worker_state: bool) -> m.SaveState:
         try:
@@ -146,7 +146,7 @@ class WorkerCheckpoints(Checkpoints):
         self._found = WorkerState.from_bytes(data, "ps:0") if data else None
         return self._found
 
-    def note_step(self, steps: int, carry: PyTree) -> None:
+    def record_step(self, steps: int, carry: PyTree) -> None:
         """Keeps the carry of this worker's steps after this many steps."""
         self._carries.append((steps, carry))
 
@@ -162,11 +162,13 @@ class WorkerCheckpoints(Checkpoints):
         return JobSaving(self._links, directory, at or 0, self._membership.runtime)
 
     @override
-    def leave_worker_state(self, training: int, position: str, behind: int = 0) -> None:
+    def store_worker_state(self, training: int, position: str, behind: int = 0) -> None:
         steps, carry = self._carries[max(0, len(self._carries) - 1 - behind)]
-        self.leave(WorkerState.pack(self._membership.task, training, steps, position, carry).to_bytes(), behind)
+        self.send_worker_state(
+            WorkerState.pack(self._membership.task, training, steps, position, carry).to_bytes(), behind
+        )
 
-    def leave(self, data: bytes, behind: int = 0) -> None:
+    def send_worker_state(self, data: bytes, behind: int = 0) -> None:
         """Leaves with ps:0 what this worker needs to resume from `behind` pushes ago."""
         left = m.LeftWorkerState(ANY, ME, max(0, self._membership.sequence - behind), data)
         self._requests.ask(self._links[0], "worker_state", left, m.JobState)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainband.cluster import Cluster
-from trainband.cluster.resolvers.joined import note_joined
+from trainband.cluster.resolvers.joined import report_joined
 from trainband.job.checkpoints import RestoreFrom
 from trainband.ps.worker.checkpoints import WorkerCheckpoints
 from trainband.ps.worker.cluster_view import ClusterView
@@ -97,7 +97,7 @@ class JobClient:
         membership.definer = definer = ShardDefiner(
             membership.plan, first_values, restore, timeouts=timeouts, say=membership.say, runtime=membership.runtime
         )
-        note_joined()
+        report_joined()
         for link in self._links:
             find(link, until=lambda *_: True, awaited=f"{link} to come up")
             if link is self._links[0]:
@@ -133,7 +133,7 @@ class JobClient:
         self._reviver.wait()
         self._heartbeats.leave(failure, self._finder.lost if failure else "")
         if membership.standbys and membership.joined and not failure:
-            self._heartbeats.hand_over_decisions()
+            self._heartbeats.wait_for_another_arbiter()
         self._heartbeats.close()
         for link in self._links:
             link.close()

@@ -47,7 +47,7 @@ class ClusterView:
         """Whether this worker is acting as chief."""
         return self.chief == self._task
 
-    def note(self, ps: int, state: m.JobState | None, *, begun: bool) -> list[VoteRequest]:
+    def record_answer(self, ps: int, state: m.JobState | None, *, begun: bool) -> list[VoteRequest]:
         """Notes an answer (`None` for no answer); returns the vote requests that this worker must decide.
 
         `begun`: whether a training has begun. From then on, the ps that holds the first shard determines the chief or,
@@ -57,9 +57,9 @@ class ClusterView:
             self._seen[ps] = None
             self._unanswered[ps] = self.unanswered(ps) + 1
             return []
-        state = self._seen[ps] = replace(state, replicas=tuple(filter(partial(self._may_say, ps), state.replicas)))
+        state = self._seen[ps] = replace(state, replicas=tuple(filter(partial(self._may_report, ps), state.replicas)))
         self._unanswered[ps] = 0
-        self.heard(ps)
+        self.record_contact(ps)
         self.lost = self.lost or (state.lost if begun else "")
         orphaned = self._is_orphaned()
         for replica in state.replicas:
@@ -68,7 +68,7 @@ class ClusterView:
         vote_requests = [replica.vote_request for replica in state.replicas if replica.vote_request is not None]
         return [vote_request for vote_request in vote_requests if vote_request.arbiter == self._known_as]
 
-    def _may_say(self, ps: int, replica: ReplicaState) -> bool:
+    def _may_report(self, ps: int, replica: ReplicaState) -> bool:
         """Whether a ps may report this replica: no ps decides who holds another's shard."""
         asked = replica.vote_request
         in_its_own_name = replica.ps == ps and (asked is None or (asked.ps, asked.shard) == (ps, replica.shard))
@@ -99,7 +99,7 @@ class ClusterView:
                     newest[replica.shard] = replica.term
         return any(term.arbiter == self._known_as and term.standby != NOBODY for term in newest.values())
 
-    def heard(self, ps: int) -> None:
+    def record_contact(self, ps: int) -> None:
         """Notes that a ps has answered a call other than a heartbeat."""
         self._heard_at[ps] = self._clock()
 

@@ -143,7 +143,7 @@ class Exchanger:
             ]
             membership.runtime.run_all(sends, "trainband-send")
         self._sent_at = membership.runtime.clock()
-        membership.times.note("send", begin, self._sent_at)
+        membership.times.record("send", begin, self._sent_at)
         self._in_flight = True
 
     def assign(
@@ -205,10 +205,10 @@ class Exchanger:
         self._in_flight = False
         begin = self._membership.runtime.clock()
         exchange = self._collect("the answer to a push")
-        self._note_times(begin)
+        self._record_times(begin)
         return exchange
 
-    def _note_times(self, begin: float) -> None:
+    def _record_times(self, begin: float) -> None:
         """Attributes the wait for all answers, since `begin`, to ps and network.
 
         The worker waited for the push held longest; with overlap, some of that time was hidden.
@@ -222,7 +222,7 @@ class Exchanger:
         if times.recorder is not None:
             times.recorder.span("wait", begin, now)
 
-    def _note_push(self, link: Link, answer: m.Params, blocks: Blocks) -> None:
+    def _record_push(self, link: Link, answer: m.Params, blocks: Blocks) -> None:
         """Notes the moments of a recorded push."""
         begin, sent, nbytes = self._sends.pop(link.index)
         recorder = self._membership.times.recorder
@@ -241,9 +241,9 @@ class Exchanger:
             begin = clock() if several else 0.0
             answer, blocks = self._receive(link, what)
             if several:
-                self._membership.times.note_wait(link.name, begin, clock())
+                self._membership.times.record_wait(link.name, begin, clock())
             if link.index in self._sends:
-                self._note_push(link, answer, blocks)
+                self._record_push(link, answer, blocks)
             self._held_s = max(self._held_s, answer.held_s)
             restarted = restarted or link.lineage != lineage
             # All ps divide alike unless they see a worker leave at different steps: only the first one's counts.

@@ -38,7 +38,7 @@ class Heartbeater:
         self._urgency = urgency
         self._wake = urgency.wakes[self.ps]
         self._recordings = recordings
-        self._heard = heard
+        self._on_answer = heard
         self._timeouts = membership.timeouts
         self._clock = membership.runtime.clock
         self._connection = membership.transport.connect(self.address, self._timeouts)
@@ -77,7 +77,7 @@ class Heartbeater:
             leave = m.Leave(self.worker, membership.incarnation, said, membership.first_batch, lost)
             self._connection.call("leave", encode(leave), timeout_s=self._timeouts.grace_s)
 
-    def look(self) -> m.JobState:
+    def send_heartbeat(self) -> m.JobState:
         """Sends a heartbeat; returns the job's state. Raises `PeerError` without an answer."""
         membership = self._membership
         beat = m.Heartbeat(
@@ -92,14 +92,14 @@ class Heartbeater:
         asked = self._clock()
         answer = self._connection.call("heartbeat", encode(beat), timeout_s=self._timeouts.heartbeat_s)
         answered, state = self._clock(), decode(answer, m.JobState, str(self))
-        self._recordings.note_clock(self.ps, asked, state.clock_s, answered)
+        self._recordings.record_clock(self.ps, asked, state.clock_s, answered)
         return state
 
     def close(self) -> None:
         """Disconnects."""
         self._connection.close()
 
-    def tell(self, action: str, body: bytes) -> None:
+    def send(self, action: str, body: bytes) -> None:
         """Sends one control request. Raises `PeerError` if that fails."""
         self._connection.call(action, body, timeout_s=self._timeouts.heartbeat_s)
 
@@ -115,14 +115,14 @@ class Heartbeater:
                     self._join()
                 continue
             try:
-                state = self.look()
+                state = self.send_heartbeat()
             except Refused:
                 self._join()  # it does not know this worker: it has restarted
                 continue
             except PeerError:
                 self._unheard()
                 continue
-            self._heard(self.ps, state)
+            self._on_answer(self.ps, state)
 
     def _join(self) -> None:
         try:
@@ -139,4 +139,4 @@ class Heartbeater:
         # The main thread has the same failure on its stream and reports.
         self._connection.close()
         self._connection = self._membership.transport.connect(self.address, self._timeouts)
-        self._heard(self.ps, None)
+        self._on_answer(self.ps, None)

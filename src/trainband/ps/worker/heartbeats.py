@@ -45,7 +45,9 @@ class Heartbeats:
         self.recordings = Recordings(membership)
         """Recordings of this worker's steps."""
         self._log = task_logger(__name__, membership.task)
-        self.heartbeaters = [Heartbeater(place, membership, urgency, self.recordings, self._heard) for place in ps]
+        self.heartbeaters = [
+            Heartbeater(place, membership, urgency, self.recordings, self._handle_answer) for place in ps
+        ]
 
     def start(self) -> None:
         """Starts beating."""
@@ -80,7 +82,7 @@ class Heartbeats:
                 if not (failure or is_unknown):
                     self._membership.say(f"could not tell {heartbeater} that this worker is leaving: {exc}")
 
-    def hand_over_decisions(self) -> None:
+    def wait_for_another_arbiter(self) -> None:
         """Stays until another worker is the arbiter: a ps may die as this one leaves."""
         membership = self._membership
         most_s = PREEMPTED_WAIT_S if membership.request else MOST_LEASES * self._timeouts.lease_s
@@ -104,40 +106,40 @@ class Heartbeats:
     def _listen(self, heartbeater: Heartbeater) -> None:
         """Asks a ps after leaving, and decides its votes."""
         try:
-            state = heartbeater.look() if heartbeater.worker >= 0 else None
+            state = heartbeater.send_heartbeat() if heartbeater.worker >= 0 else None
         except DeadlineExceeded:
             return  # it may be silent only briefly
         except PeerError:
             state = None
-        for vote_request in self._cluster_view.note(heartbeater.ps, state, begun=True):
+        for vote_request in self._cluster_view.record_answer(heartbeater.ps, state, begun=True):
             self._decide(heartbeater.ps, vote_request)
 
-    def _heard(self, ps: int, state: m.JobState | None) -> None:
+    def _handle_answer(self, ps: int, state: m.JobState | None) -> None:
         """Handles a heartbeat's answer. Called by each ps's thread."""
         if self._membership.left:
             return
         if state is not None:
-            self._look_for_lost_streams(ps, was_away=self._cluster_view.unanswered(ps) >= SILENT_BEATS)
+            self._reopen_lost_streams(ps, was_away=self._cluster_view.unanswered(ps) >= SILENT_BEATS)
             self._record_steps(ps, state.recording)
-        for vote_request in self._cluster_view.note(ps, state, begun=self._membership.training.number > 0):
+        for vote_request in self._cluster_view.record_answer(ps, state, begun=self._membership.training.number > 0):
             self._decide(ps, vote_request)
         for link in self._links if self._membership.standbys else ():
             stream = link.stream
             if stream is not None and self._cluster_view.is_superseded(link):
                 stream.interrupt()  # no answer will come on it
-        self._reviver.look()
+        self._reviver.poll()
 
     def _record_steps(self, ps: int, order: RecordingOrder | None) -> None:
-        recorded = self.recordings.heard(ps, order)
+        recorded = self.recordings.handle_order(ps, order)
         if recorded is None:
             return
         heartbeater = self.heartbeaters[ps]
         try:
-            heartbeater.tell("recorded", encode(replace(recorded, worker=heartbeater.worker)))
+            heartbeater.send("recorded", encode(replace(recorded, worker=heartbeater.worker)))
         except PeerError as exc:  # the ps reports that this worker sent nothing
             self._log.info("could not send %s the recording of its steps: %s", heartbeater, exc)
 
-    def _look_for_lost_streams(self, ps: int, *, was_away: bool) -> None:
+    def _reopen_lost_streams(self, ps: int, *, was_away: bool) -> None:
         """Reopens streams that stay silent although their ps answers heartbeats; each once per outage."""
         timeouts = self._timeouts
         for link in self._links if self._membership.joined and self._membership.recovers else ():
@@ -167,6 +169,6 @@ class Heartbeats:
             vote_request.term,
         )
         try:
-            heartbeater.tell(f"vote/{vote_request.shard}", encode(vote))
+            heartbeater.send(f"vote/{vote_request.shard}", encode(vote))
         except PeerError as exc:  # it will ask again
             self._membership.say(f"could not send {heartbeater} a vote on shard {vote_request.shard}: {exc}")

@@ -30,14 +30,14 @@ class Recordings:
         self._done = ""
         self._ordered: _Ordered | None = None
 
-    def note_clock(self, ps: int, asked: float, clock: float, answered: float) -> None:
+    def record_clock(self, ps: int, asked: float, clock: float, answered: float) -> None:
         """Notes a ps's clock and the times here before and after reading it, with every heartbeat."""
         self._readings.setdefault(ps, deque(maxlen=READINGS)).append(ClockReading(f"ps:{ps}", asked, clock, answered))
 
     def _known_clocks(self) -> tuple[ClockReading, ...]:
         return tuple(reading for of_ps in list(self._readings.values()) for reading in list(of_ps))
 
-    def heard(self, ps: int, order: rec.RecordingOrder | None) -> rec.Recorded | None:
+    def handle_order(self, ps: int, order: rec.RecordingOrder | None) -> rec.Recorded | None:
         """Starts what a ps orders; returns the result to send it once that is over."""
         if order is None and self._ordered is None:
             return None

@@ -37,7 +37,7 @@ class Reviver:
     def __post_init__(self) -> None:
         self._starting = self._membership.runtime.lock()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Starts reviving shards that no ps holds; called after each heartbeat's answer."""
         membership, definer = self._membership, self._membership.definer
         if definer is not None and self._cluster_view.is_chief and membership.joined and membership.recovers:

@@ -67,7 +67,7 @@ class ShardFinder:
                 try:
                     joined, has_answered = self.join_once(link), True
                     (without.add if joined.empty else without.discard)(link.ps)
-                    self._note_joined(link, joined)
+                    self._record_joined(link, joined)
                     if until(joined, len(without) == len(link.places)):
                         self._log.info("joined %s as worker %d, in term %d", link, joined.worker, joined.term)
                         return joined
@@ -110,7 +110,7 @@ class ShardFinder:
                 membership.runtime.sleep(pause_s)
                 pause_s = min(POLL_S, 2 * pause_s)
 
-    def _note_joined(self, link: Link, joined: m.Joined) -> None:
+    def _record_joined(self, link: Link, joined: m.Joined) -> None:
         membership = self._membership
         link.lineage = link.lineage or joined.lineage
         membership.sequence = max(membership.sequence, joined.last_sequence)
@@ -144,7 +144,7 @@ class ShardFinder:
         if warning and link.ps not in self._of_other_code:
             self._of_other_code.add(link.ps)
             self._membership.say(warning)
-        self._cluster_view.heard(link.ps)
+        self._cluster_view.record_contact(link.ps)
         self._membership.numbers[link.ps] = joined.worker
         if joined.initialised:
             self._membership.job = self._membership.job or joined.job

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from trainband.errors import ProtocolError, StreamClosed
 from trainband.ps.worker.plan import Plan
 from trainband.runtime import SYSTEM, Runtime
+from trainband.wire.frame import Bytes
 from trainband.wire.messages.codec import decode, encode
-from trainband.wire.transport import Bytes, Connection, Stream, Timeouts, Transport
+from trainband.wire.transport import Connection, Stream, Timeouts, Transport
 
 Blocks = tuple[NDArray[Any], ...]
 Record = TypeVar("Record")

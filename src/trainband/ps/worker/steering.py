@@ -18,7 +18,7 @@ class Steering:
         self._leaves: dict[tuple[int, str], int] = {}
         """By shard and name, the leaf of the optimizer's state that was set."""
 
-    def note(self, settings: Mapping[str, float], shards: Iterable[int]) -> None:
+    def store(self, settings: Mapping[str, float], shards: Iterable[int]) -> None:
         """Keeps settings for these shards.
 
         Raises:

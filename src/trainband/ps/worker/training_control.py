@@ -24,14 +24,14 @@ class TrainingControl:
     _cluster_view: ClusterView
     _steering: Steering
 
-    def begin(self, number: int, last_version: int, starts: Sequence[int] = ()) -> None:
+    def start_training(self, number: int, last_version: int, starts: Sequence[int] = ()) -> None:
         """Chief only: asks every ps for updates until its version is `last_version`, as training `number`."""
         training = self._membership.training
         training.last_version, training.starts = last_version, tuple(starts)
         for link in self._links:
             self._requests.ask(link, "begin", m.Begin(ANY, ME, number, last_version, training.starts), m.JobState)
 
-    def await_begin(self, number: int, last_version: int = m.UNLIMITED, starts: Sequence[int] = ()) -> m.JobState:
+    def await_training(self, number: int, last_version: int = m.UNLIMITED, starts: Sequence[int] = ()) -> m.JobState:
         """Waits until the chief has begun training `number` on every ps; returns ps:0's state.
 
         If this worker becomes the chief meanwhile, it begins the training itself, as the previous chief did on any ps,
@@ -54,7 +54,7 @@ class TrainingControl:
                 if begun.fit >= number:
                     last_version, starts = begun.last_version, begun.trainings
                 try:
-                    self.begin(max(number, begun.fit), last_version, starts)
+                    self.start_training(max(number, begun.fit), last_version, starts)
                     continue
                 except Refused as exc:
                     if exc.code is not RefusalCode.NOT_CHIEF:
@@ -75,7 +75,7 @@ class TrainingControl:
         Raises:
           ModelError: the state has no such scalar.
         """
-        self._steering.note(settings, range(len(self._links)))
+        self._steering.store(settings, range(len(self._links)))
         for link in self._links:
             for steer in self._steering.of_shard(link.index):
                 self._requests.ask(link, "steer", steer, m.JobState)

@@ -124,7 +124,7 @@ class TensorFlowServing:
         request = read_body(body, self._decoder, _SlowBody[Any])
         if request.signature_name not in (SIGNATURE, ""):
             raise DataError(f"there is no signature {request.signature_name!r}; there is {SIGNATURE!r}.")
-        rows, columns = _given(request.instances), _given(request.inputs)
+        rows, columns = _none_if_missing(request.instances), _none_if_missing(request.inputs)
         if (rows is None) == (columns is None):
             raise DataError("give either instances (rows) or inputs (columns).")
         if rows is not None:
@@ -193,7 +193,7 @@ class TensorFlowServing:
         return Response(msgspec.json.encode({"outputs": next(iter(written.values())) if self._single else written}))
 
 
-def _given(value: Any) -> Any:
+def _none_if_missing(value: Any) -> Any:
     """Returns `None` for a missing value."""
     return None if isinstance(value, msgspec.Raw) and not len(value) else value
 

@@ -63,9 +63,9 @@ class CheckpointSource:
 
     def run(self, on_version: OnVersion, stop: threading.Event) -> None:
         while self.status.state is not SourceState.FIXED and not stop.wait(self._poll_s):
-            self.look(on_version)
+            self.poll(on_version)
 
-    def look(self, on_version: OnVersion) -> None:
+    def poll(self, on_version: OnVersion) -> None:
         """Reads the directory once, and delivers the newest checkpoint committed since the last time."""
         try:
             fresh = [step for step in self._directory.steps() if step > self._last]

@@ -83,11 +83,11 @@ class ParameterServerSource:
     def run(self, on_version: OnVersion, stop: threading.Event) -> None:
         try:
             while (version := self._follower.next(stop.is_set)) is not None:
-                self._hand_over(version, on_version)
+                self._deliver(version, on_version)
         finally:
             self._follower.close()
 
-    def _hand_over(self, version: JobVersion, on_version: OnVersion) -> None:
+    def _deliver(self, version: JobVersion, on_version: OnVersion) -> None:
         is_whole = self._job != version.job
         names = version.tensors.keys() if is_whole else version.changed
         try:

@@ -43,7 +43,7 @@ class CheckpointSaverHook(Hook):
 
     @override
     def begin(self, session: SavingSession) -> None:
-        self._timer.note(session.global_step, self._clock())
+        self._timer.record(session.global_step, self._clock())
         self._order(session)
 
     @override
@@ -53,7 +53,7 @@ class CheckpointSaverHook(Hook):
         if self._save_steps is not None:
             self._order(session)
         elif self._timer.due(report.global_step, self._clock()):
-            self._timer.note(report.global_step, self._clock())
+            self._timer.record(report.global_step, self._clock())
             session.save()
 
     def while_waiting(self, session: SavingSession) -> None:

@@ -50,7 +50,7 @@ class LoggingHook(Hook):
         now = self._clock()
         if not report.steps or not self._timer.due(report.global_step, now):
             return
-        self._timer.note(report.global_step, now)
+        self._timer.record(report.global_step, now)
         values = {"global_step": report.global_step, "loss": as_float(report.loss)}
         values |= {name: as_float(metric) for name, metric in report.metrics.items()}
         speaker = "" if session.is_chief else f"{session.task}: "

@@ -60,7 +60,7 @@ class ProfilerHook(Hook):
         step, now = session.global_step, self._clock()
         if not self._warm or self._left or not self._timer.due(step, now):
             return
-        self._timer.note(step, now)
+        self._timer.record(step, now)
         directory = self._output_dir if session.is_chief else self._output_dir / session.task.replace(":", "-")
         jax.profiler.start_trace(directory)
         self._left = self._steps

@@ -55,12 +55,12 @@ class StepCounterHook(Hook):
             self._since = None
             return
         if self._since is None:
-            self._begin_counting(step, now)
+            self._start_counting(step, now)
             return
         before, then = self._since
         if not self._timer.due(step, now) or now <= then:
             return
-        self._begin_counting(step, now)
+        self._start_counting(step, now)
         figures = {"global_step/sec": (step - before) / (now - then)}
         progress = session.progress()
         if progress is not None and progress.examples_rate:
@@ -70,6 +70,6 @@ class StepCounterHook(Hook):
         if self._output_dir is not None or session.checkpoint_dir is not None:
             session.events(self._output_dir).add(step, figures)
 
-    def _begin_counting(self, step: int, now: float) -> None:
-        self._timer.note(step, now)
+    def _start_counting(self, step: int, now: float) -> None:
+        self._timer.record(step, now)
         self._since = step, now

@@ -58,7 +58,7 @@ class StepProfileHook(Hook):
         elif session.global_step + 1 >= self._first:
             self._start(session)
             if self._recorder is not None:
-                self._recorder.begin()
+                self._recorder.start_step()
 
     @override
     def before_run(self, session: RecordedSession) -> None:

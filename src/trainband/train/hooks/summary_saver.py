@@ -63,7 +63,7 @@ class SummarySaverHook(Hook):
             return
         if self._output_dir is None and session.checkpoint_dir is None:
             return  # it has become the chief; the first chief had a directory
-        self._timer.note(report.global_step, now)
+        self._timer.record(report.global_step, now)
         values = {"loss": report.loss, **report.metrics}
         if self._summaries is not None:
             values |= self._summaries(session)

@@ -48,6 +48,6 @@ class Timer:
         assert self._secs is not None
         return now - self._last_s >= self._secs
 
-    def note(self, step: int, now: float) -> None:
+    def record(self, step: int, now: float) -> None:
         """Records that it was done."""
         self._last_step, self._last_s = step, now

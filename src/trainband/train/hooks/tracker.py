@@ -96,7 +96,7 @@ class TrackerHook(Hook):
         self._add(report)
         now = self._clock()
         if report.steps and self._timer.due(report.global_step, now):
-            self._timer.note(report.global_step, now)
+            self._timer.record(report.global_step, now)
             self._log(self._point(report, now), report.global_step)
         self._log_validation(session)
 

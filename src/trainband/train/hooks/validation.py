@@ -108,7 +108,7 @@ class ValidationHook(Hook):
 
     @override
     def begin(self, session: EvaluatingSession) -> None:
-        self._timer.note(session.global_step, time.monotonic())
+        self._timer.record(session.global_step, time.monotonic())
         self._recalled = False
         if session.is_chief:
             self._recall(session)
@@ -128,7 +128,7 @@ class ValidationHook(Hook):
         if session.is_chief or session.in_parts:
             self._validate(session)
         else:
-            self._timer.note(step, time.monotonic())
+            self._timer.record(step, time.monotonic())
 
     @override
     def end(self, session: EvaluatingSession) -> None:
@@ -155,7 +155,7 @@ class ValidationHook(Hook):
             self._recall(session)
             self._without = 0
         evaluation = session.evaluate(self._batches)
-        self._timer.note(evaluation.global_step, time.monotonic())
+        self._timer.record(evaluation.global_step, time.monotonic())
         self._evaluations.append(evaluation)
         if session.is_chief:
             session.say(f"validation: {evaluation}")
@@ -163,7 +163,7 @@ class ValidationHook(Hook):
         self._require_metric(values)
         value = values[self._criterion.metric]
         is_best = self._criterion.better(value, self._best)
-        session.note_validation(values, self._criterion.metric if is_best else "")
+        session.record_validation(values, self._criterion.metric if is_best else "")
         if is_best:
             self._best, self._without = value, 0
             return

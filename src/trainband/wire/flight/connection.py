@@ -113,7 +113,7 @@ class FlightConnection:
             return flight.FlightClient(
                 f"grpc+tcp://{self._address}", generic_options=_CLIENT_OPTIONS, middleware=[self._tickets]
             )
-        pinned, self._listener = tls.look(self._address, timeout_s)
+        pinned, self._listener = tls.fetch_certificate(self._address, timeout_s)
         options = tls.options(pinned)
         return flight.FlightClient(
             f"grpc+tls://{self._address}",
@@ -184,15 +184,15 @@ class FlightConnection:
         with self._proving:
             if self._proved is None:
                 self._proved = self._tickets.side = retried(
-                    lambda: self._begin_session(deadline), _is_closed, _GREETING_PAUSES_S, deadline
+                    lambda: self._start_session(deadline), _is_closed, _GREETING_PAUSES_S, deadline
                 )
             return self._proved
 
-    def _begin_session(self, deadline: float) -> ClientSide:
+    def _start_session(self, deadline: float) -> ClientSide:
         side = ClientSide(self._security.secret, self._security.identity, self._address)
         proof = encode(side.prove(self._hello(side, _left_s(deadline))))
         answered = self._act(handshake.PROVE, proof, _left_s(deadline))
-        side.begin(decode(answered, Proved, self._address))
+        side.start_session(decode(answered, Proved, self._address))
         return side
 
     def _hello(self, side: ClientSide, timeout_s: float) -> Hello:

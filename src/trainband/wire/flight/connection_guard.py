@@ -75,28 +75,28 @@ class Refusals:
         self.address = address
         """Address of the listener, for messages."""
         self._lock = threading.Lock()
-        self._said: dict[tuple[str, str], float] = {}
+        self._reported_at: dict[tuple[str, str], float] = {}
 
-    def note_refusal(self, peer: str, why: str) -> None:
+    def report_refusal(self, peer: str, why: str) -> None:
         """Reports that a call was refused."""
-        self._note(peer, why, f"refused {peer}")
+        self._report(peer, why, f"refused {peer}")
 
-    def note_closed(self, peer: str, why: str) -> None:
+    def report_closed(self, peer: str, why: str) -> None:
         """Reports that a connection was cut off."""
-        self._note(peer, why, f"closed a connection from {peer}")
+        self._report(peer, why, f"closed a connection from {peer}")
 
-    def _note(self, peer: str, why: str, done: str) -> None:
+    def _report(self, peer: str, why: str, done: str) -> None:
         why = one_line(why, MOST_OF_A_LINE)  # which may quote data from a stranger
         key = ports.host_of(peer), why[:80]
         now = time.monotonic()
         with self._lock:
-            if now - self._said.get(key, -_SAY_EVERY_S) < _SAY_EVERY_S:
+            if now - self._reported_at.get(key, -_SAY_EVERY_S) < _SAY_EVERY_S:
                 return
-            if len(self._said) >= _MOST_SAID:
-                self._said = {one: at for one, at in self._said.items() if now - at < _SAY_EVERY_S}
-            if len(self._said) >= _MOST_SAID:
+            if len(self._reported_at) >= _MOST_SAID:
+                self._reported_at = {one: at for one, at in self._reported_at.items() if now - at < _SAY_EVERY_S}
+            if len(self._reported_at) >= _MOST_SAID:
                 return
-            self._said[key] = now
+            self._reported_at[key] = now
         self._say(f"WARNING: {self.address} {done}: {why}")
 
 
@@ -108,7 +108,7 @@ class Allowance:
         self._lock = threading.Lock()
         self._left: dict[str | bytes, tuple[float, float]] = {}
 
-    def take(self, who: str | bytes, now: float) -> bool:
+    def admit(self, who: str | bytes, now: float) -> bool:
         """Whether another call is allowed."""
         with self._lock:
             left, at = self._left.get(who, (self._burst, now))
@@ -230,7 +230,7 @@ class ConnectionGuard:
             if self._over.is_set():
                 return
             try:
-                wait_s = _BUSY_LOOK_S if self._look() else _LOOK_S
+                wait_s = _BUSY_LOOK_S if self._poll() else _LOOK_S
                 while len(self._reserve) < _RESERVE and not self._over.is_set():
                     self._reserve.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
             except OSError:  # no descriptor is left for the check: strangers may have taken them
@@ -241,7 +241,7 @@ class ConnectionGuard:
         while self._reserve:
             os.close(self._reserve.pop())
 
-    def _look(self) -> bool:
+    def _poll(self) -> bool:
         """Cuts off strangers that take too much; returns whether any are left."""
         now = time.monotonic()
         with self._lock:
@@ -275,5 +275,5 @@ class ConnectionGuard:
                     with contextlib.suppress(OSError):
                         connection.shutdown(socket.SHUT_RDWR)
             for key, why in closed.items():
-                self._refusals.note_closed(key.peer, why)
+                self._refusals.report_closed(key.peer, why)
         return len(closed) < len(strangers)

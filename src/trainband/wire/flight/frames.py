@@ -32,9 +32,10 @@ from numpy.typing import NDArray
 from trainband.errors import PeerError, ProtocolError, StreamClosed
 from trainband.wire.arena import Arena, as_bytes
 from trainband.wire.flight.outbox import Outbox, batch_of
+from trainband.wire.frame import Bytes, Frame
 from trainband.wire.handling import closed_here, ended, not_taken, silent, too_large, vanished
 from trainband.wire.limits import LIMITS
-from trainband.wire.transport import Bytes, Frame, Timeouts
+from trainband.wire.transport import Timeouts
 
 logger = logging.getLogger("trainband.wire")
 
@@ -119,7 +120,7 @@ class FrameReader:
         """Returns the next message that is not the end."""
         return self._pending.popleft() if self._pending else self._read()
 
-    def look_for_end(self) -> None:
+    def poll_end(self) -> None:
         """Reads one message, if no other thread does, while a send waits.
 
         gRPC keeps accepting and storing what is sent on a call that the other end has ended; only a read notices.
@@ -267,7 +268,7 @@ class FrameWriter:
             try:
                 self._send_frame(header, arrays, tuple(array.size for array in arrays))
                 done = True
-            except PeerError:  # from `look_for_end`; some of these are OSErrors too
+            except PeerError:  # from `poll_end`; some of these are OSErrors too
                 raise
             except ERRORS as exc:
                 raise self._error(exc) from exc
@@ -319,7 +320,7 @@ class FrameWriter:
                 if time.monotonic() >= deadline:
                     self._state.stalled = True
                     raise pa.ArrowException("not taken") from None
-                self._reader.look_for_end()
+                self._reader.poll_end()
 
     def _write(
         self,

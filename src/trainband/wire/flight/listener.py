@@ -50,7 +50,7 @@ def _peer_name(peer: str) -> str:
     return peer.partition(":")[2].replace("%5B", "[").replace("%5D", "]")
 
 
-def _leave_at_exit(server: flight.FlightServerBase) -> None:
+def _skip_shutdown_at_exit(server: flight.FlightServerBase) -> None:
     """Cancels pyarrow's shutdown of a server at the end of the interpreter.
 
     pyarrow uses `weakref.finalize` and would wait for every open call, for as long as it takes. An object's finalizer
@@ -102,7 +102,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no 
             raise
         except Exception as exc:
             refused = refusal(exc, doing, self._listener.address)
-            self._listener.note_refusal(_peer_name(context.peer()), refused)
+            self._listener.report_refusal(_peer_name(context.peer()), refused)
             raise refuse(refused) from exc
 
     def do_action(self, context: Any, action: Any) -> list[Any]:
@@ -124,18 +124,18 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no 
 
     def list_flights(self, context: Any, _criteria: Any) -> Iterator[Any]:
         with self._serving(context, "a list of variables") as listener:
-            listener.let_read(context, "list the variables")
+            listener.require_reader(context, "list the variables")
             infos = [variables.describe(tensor, listener.scheme) for tensor in listener.handler.tensors()]
         return iter(infos)
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
         with self._serving(context, "a look at a variable") as listener:
-            listener.let_read(context, "look at a variable")
+            listener.require_reader(context, "look at a variable")
             return variables.info_of(listener.handler, descriptor, listener.scheme)
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         with self._serving(context, "a read of a variable") as listener:
-            listener.let_read(context, "read a variable")
+            listener.require_reader(context, "read a variable")
             return variables.read(listener.handler, ticket.ticket)
 
     def do_put(self, context: Any, _descriptor: Any, _reader: Any, _writer: Any) -> None:
@@ -199,14 +199,14 @@ class FlightListener:
             self._server = _Server(f"{self.scheme}://{address}", self, security)
         except (pa.ArrowException, OSError):
             # The address was free a moment ago: another process was faster.
-            raise ports.taken(address) from None
+            raise ports.address_in_use(address) from None
         self._address = self._refusals.address = with_port(host, self._server.port)
         # Without proofs, the first call may be as large as any.
         strict = limits if security.seals else replace(limits, stranger_bytes=sys.maxsize)
         self._guard = ConnectionGuard(self._server.port, strict, self._refusals)
         self.complete.set()
         # Nor may its destructor run then, which waits too: objects in the frame of a daemon thread are never freed.
-        _leave_at_exit(self._server)
+        _skip_shutdown_at_exit(self._server)
         waiting = threading.Thread(target=self._server.wait, name=f"trainband-serve-{self._address}", daemon=True)
         waiting.start()
         # A handler that wakes in a finished interpreter aborts the process, so end handlers before that.
@@ -220,17 +220,17 @@ class FlightListener:
         """Whether `stop` was called: nothing new is served."""
         return self._stopping.is_set()
 
-    def note_refusal(self, peer: str, refused: Refused) -> None:
+    def report_refusal(self, peer: str, refused: Refused) -> None:
         """Reports that a peer was refused, if the operators of the job need to know."""
         if refused.code in (RefusalCode.UNPROVED, RefusalCode.FORBIDDEN, RefusalCode.BUSY):
-            self._refusals.note_refusal(peer, str(refused))
+            self._refusals.report_refusal(peer, str(refused))
 
     def act(self, peer: str, certificate: bytes, action: str, body: Any) -> bytes:
         """Answers one control call of a connection."""
         certified = self._certified(certificate)
         if action in handshake.OPEN_ACTIONS:
             return self._greet(peer, certified, certificate, action, body.to_pybytes())
-        sealed = self._let_in(action, body.to_pybytes(), peer, certified)
+        sealed = self._authenticate(action, body.to_pybytes(), peer, certified)
         self._count(peer, sealed)
         if action == handshake.INFO:
             answered = encode(ListenerInfo(incarnation=self._incarnation, local_socket=self._local_socket))
@@ -244,7 +244,7 @@ class FlightListener:
 
     def _count(self, peer: str, sealed: _Sealed) -> None:
         """Refuses calls that a client makes too often. Calls count by session, so clients do not affect each other."""
-        if not self._calls.take(sealed.session.number if sealed.session else peer, time.monotonic()):
+        if not self._calls.admit(sealed.session.number if sealed.session else peer, time.monotonic()):
             raise Refused(
                 f"more than {self._limits.calls_per_s:g} calls a second came over one connection.", RefusalCode.BUSY
             )
@@ -271,7 +271,7 @@ class FlightListener:
         tls = self._security.tls
         return None if tls is None else tls.certified(certificate)
 
-    def _let_in(self, action: str, body: bytes, peer: str | None, certified: Identity | None) -> _Sealed:
+    def _authenticate(self, action: str, body: bytes, peer: str | None, certified: Identity | None) -> _Sealed:
         """Identifies the caller; `peer`: the connection of the call, or `None`."""
         if not self._security.seals:
             if peer is not None:
@@ -291,15 +291,15 @@ class FlightListener:
 
     def caller_of(self, ticket: bytes) -> Caller:
         """Identifies the opener of a local stream by this ticket, obtained over a connection of its own."""
-        return self._let_in(handshake.STREAM, ticket, None, None).caller
+        return self._authenticate(handshake.STREAM, ticket, None, None).caller
 
-    def let_read(self, context: Any, doing: str) -> None:
+    def require_reader(self, context: Any, doing: str) -> None:
         """Raises `Refused` if the caller may not read. With certificates, any Flight client may be the caller."""
         peer = _peer_name(context.peer())
         certified = self._certified(context.peer_identity())
         if certified is None:
             action, ticket = ticket_of(context)
-            sealed = self._let_in(action, ticket, peer, None)
+            sealed = self._authenticate(action, ticket, peer, None)
         else:
             sealed = _Sealed(Caller(peer, certified), b"")
             self._guard.admit(peer)
@@ -308,7 +308,7 @@ class FlightListener:
 
     def serve_stream(self, peer: str, certificate: bytes, ticket: bytes, reader: Any, writer: Any) -> None:
         """Serves one exchange in the thread of its call."""
-        caller = self._let_in(handshake.STREAM, ticket, peer, self._certified(certificate)).caller
+        caller = self._authenticate(handshake.STREAM, ticket, peer, self._certified(certificate)).caller
         host = ports.host_of(peer)
         with self._stop_lock:
             if self._unopened[host] >= self._limits.unopened_streams_per_host:
@@ -316,7 +316,7 @@ class FlightListener:
             self._unopened[host] += 1
         opened = False
 
-        def note_opened() -> None:
+        def record_opened() -> None:
             nonlocal opened
             if not opened:
                 opened = True
@@ -335,7 +335,7 @@ class FlightListener:
                 abort=lambda: cut(self._server.port, peer),
                 translate=lambda exc: translate_stream(exc, peer),
                 is_stopping=self.is_stopping,
-                opened=note_opened,
+                opened=record_opened,
             )
             # A client that opens a stream and sends nothing is cut off.
             stream.abort_at = time.monotonic() + self._timeouts.connect_s
@@ -349,7 +349,7 @@ class FlightListener:
             finally:
                 self._ticker.remove(stream)
         finally:
-            note_opened()
+            record_opened()
 
     def stop(self, grace_s: float) -> None:
         deadline = time.monotonic() + grace_s

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from trainband.wire.arena import Arena, layout
 from trainband.wire.flight.columns import CHUNK_BYTES
-from trainband.wire.transport import Bytes
+from trainband.wire.frame import Bytes
 
 BODY_SCHEMA = pa.schema([pa.field("body", pa.uint8(), nullable=False)])
 

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from trainband.errors import DeadlineExceeded, PeerError, ProtocolError, StreamClosed
 from trainband.wire.flight.frames import FRAME, KEEPALIVE, WANT_KEEPALIVE, FrameReader, FrameWriter, StreamState
+from trainband.wire.frame import Frame
 from trainband.wire.handling import closed_here, stopping
-from trainband.wire.transport import Frame, Timeouts
+from trainband.wire.transport import Timeouts
 
 
 class ExchangeStream:
@@ -80,7 +81,7 @@ class ExchangeStream:
         return not (self._state.closed or self._state.stalled or self._writer.broken) and self._state.over is None
 
     @property
-    def keeps(self) -> bool:
+    def outlives_sender(self) -> bool:
         return False  # data on the network is lost with it
 
     @property

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from trainband.cluster.identity import Identity
 from trainband.errors import AddressInUse, DeadlineExceeded, NobodyListens, Unreachable
 from trainband.wire.arena import Arena, as_bytes
+from trainband.wire.frame import Bytes, Frame
 from trainband.wire.handling import answer, closed_here, ended, not_taken, serve, stopping, too_large
 from trainband.wire.limits import LIMITS
-from trainband.wire.transport import Bytes, Connection, Frame, Handler, Listener, Stream, Timeouts
+from trainband.wire.transport import Connection, Handler, Listener, Stream, Timeouts
 
 _DEPTH = 16
 """Number of frames in flight in one direction before `send` waits for the other end."""
@@ -39,10 +40,10 @@ class _Pipe:
 class _MemoryStream:
     """One end of a stream."""
 
-    def __init__(self, peer: str, outgoing: _Pipe, incoming: _Pipe, stall_s: float, keeps: bool) -> None:
+    def __init__(self, peer: str, outgoing: _Pipe, incoming: _Pipe, stall_s: float, outlives_sender: bool) -> None:
         self.most_bytes = LIMITS.frame_bytes
         self._peer = peer
-        self._keeps = keeps
+        self._outlives_sender = outlives_sender
         self._outgoing = outgoing
         self._incoming = incoming
         self._stall_s = stall_s
@@ -65,8 +66,8 @@ class _MemoryStream:
         return self._incoming.ended is None and not self._incoming.abandoned
 
     @property
-    def keeps(self) -> bool:
-        return self._keeps
+    def outlives_sender(self) -> bool:
+        return self._outlives_sender
 
     def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
         # Copied here, because the caller may overwrite the arrays at once, and again into the other
@@ -178,9 +179,9 @@ class _MemoryListener:
     def open_stream(self, caller: str) -> _MemoryStream:
         """Creates a stream and starts the handler on its other end."""
         up, down = _Pipe(), _Pipe()
-        stall_s, keeps = self._timeouts.stall_s, self._transport.keeps
-        ours = _MemoryStream(caller, down, up, stall_s, keeps)
-        theirs = _MemoryStream(self._address, up, down, stall_s, keeps)
+        stall_s, outlives_sender = self._timeouts.stall_s, self._transport.outlives_sender
+        ours = _MemoryStream(caller, down, up, stall_s, outlives_sender)
+        theirs = _MemoryStream(self._address, up, down, stall_s, outlives_sender)
 
         def work() -> None:
             try:
@@ -245,11 +246,11 @@ class MemoryTransport:
     """Listeners and connections within one process; each instance is a separate network.
 
     Args:
-      keeps: value of `Stream.keeps`; `False` as between machines.
+      outlives_sender: value of `Stream.outlives_sender`; `False` as between machines.
     """
 
-    def __init__(self, *, keeps: bool = True) -> None:
-        self.keeps = keeps
+    def __init__(self, *, outlives_sender: bool = True) -> None:
+        self.outlives_sender = outlives_sender
         self._lock = threading.Lock()
         self._listeners: dict[str, _MemoryListener] = {}
         self._ports = itertools.count(1)

@@ -319,7 +319,7 @@ class ClientSide:
             hello=self.request, nonce=hello.nonce, stamp=hello.stamp, cookie=hello.cookie, proof=_mac(key, b"client")
         )
 
-    def begin(self, proved: Proved) -> None:
+    def start_session(self, proved: Proved) -> None:
         """Seals with this session from now on."""
         self._keys = proved.session, _mac(self._key, b"up"), _mac(self._key, b"down")
 

@@ -77,16 +77,18 @@ class Tls:
                 f"the certificate of {certified.identity.name}{where} (serial {certified.serial}) was revoked."
             )
 
-    def look(self, address: str, timeout_s: float) -> tuple[bytes, Certified]:
+    def fetch_certificate(self, address: str, timeout_s: float) -> tuple[bytes, Certified]:
         """Makes a TLS handshake with a ps and checks its certificate; returns that, in PEM, and its owner.
 
         Raises:
           AuthenticationError: one of the two does not accept the other's certificate; the message says why.
           Unreachable, DeadlineExceeded: no task is there, or it does not answer.
         """
-        return retried(lambda: self._look(address, timeout_s), lambda exc: isinstance(exc, _HungUp), _PAUSES_S)
+        return retried(
+            lambda: self._fetch_certificate(address, timeout_s), lambda exc: isinstance(exc, _HungUp), _PAUSES_S
+        )
 
-    def _look(self, address: str, timeout_s: float) -> tuple[bytes, Certified]:
+    def _fetch_certificate(self, address: str, timeout_s: float) -> tuple[bytes, Certified]:
         host, port = ports.split(address)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2

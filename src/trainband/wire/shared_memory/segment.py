@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from trainband.wire.arena import layout
-from trainband.wire.transport import BODY_ALIGNMENT, Bytes
+from trainband.wire.frame import BODY_ALIGNMENT, Bytes
 
 _CONTROL_BYTES = mmap.PAGESIZE
 _LEAST_SEGMENT = 256 << 10

@@ -11,8 +11,8 @@ import struct
 import numpy as np
 
 from trainband.wire.arena import aligned
+from trainband.wire.frame import Bytes
 from trainband.wire.shared_memory.segment import InSlot, OutSlot, Segment, map_received
-from trainband.wire.transport import Bytes
 
 SLOTS = 2
 # While a sender waits for its receiver it also polls this often: the flag and the counter are two
@@ -28,7 +28,7 @@ class OutSlots:
         self._sequence = 0
         self.doorbell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
-    def take(self, size: int) -> tuple[int, Segment, int] | None:
+    def acquire(self, size: int) -> tuple[int, Segment, int] | None:
         """Takes a slot without a reader; returns its number, its memory of at least `size` bytes, and its descriptor if
         that is new, else -1. Returns `None` while all are being read.
         """
@@ -116,7 +116,7 @@ class InSlots:
             raise ValueError("no segment")
         return segment
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Ends the loan of the last body."""
         if self._borrowed is None:
             return
@@ -130,7 +130,7 @@ class InSlots:
 
     def close(self) -> None:
         """Gives back the last body and frees everything."""
-        self.give_back()
+        self.release()
         for slot in self._slots:
             slot.close()
 

@@ -36,11 +36,12 @@ from numpy.typing import NDArray
 
 from trainband.errors import PeerError, ProtocolError
 from trainband.wire.arena import aligned, as_bytes
+from trainband.wire.frame import Frame
 from trainband.wire.handling import closed_here, ended, not_taken, stopping, too_large, vanished
 from trainband.wire.limits import LIMITS
 from trainband.wire.shared_memory.segment import Segment
 from trainband.wire.shared_memory.slots import EMPTY, SLOTS, InSlots, OutSlots, most_bytes_of
-from trainband.wire.transport import Frame, Timeouts
+from trainband.wire.transport import Timeouts
 
 # kind, slot, flags, bytes of header, arrays, sequence number of the body
 _PREFIX = struct.Struct("<BBHIIxxxxQ")
@@ -107,7 +108,7 @@ class SharedMemoryStream:
             return False  # closed by another thread in the meantime
 
     @property
-    def keeps(self) -> bool:
+    def outlives_sender(self) -> bool:
         # The packet is in the other end's socket, the body in memory that both ends hold.
         return True
 
@@ -126,7 +127,7 @@ class SharedMemoryStream:
             flags = start = 0
             if len(tail) > _PACKET_BYTES:
                 flags, start = _HEADER_IN_SEGMENT, aligned(len(tail))
-            number, segment, descriptor = self._take_slot(start + most_bytes_of(sizes), deadline)
+            number, segment, descriptor = self._acquire_slot(start + most_bytes_of(sizes), deadline)
             try:
                 for view, array in zip(segment.views(sizes, start), body, strict=True):
                     np.copyto(view, as_bytes(array))
@@ -144,8 +145,8 @@ class SharedMemoryStream:
                 if descriptor >= 0:
                     os.close(descriptor)
 
-    def _take_slot(self, size: int, deadline: float) -> tuple[int, Segment, int]:
-        while (taken := self._out.take(size)) is None:
+    def _acquire_slot(self, size: int, deadline: float) -> tuple[int, Segment, int]:
+        while (taken := self._out.acquire(size)) is None:
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0:
                 raise not_taken(self._peer, self._timeouts.stall_s)
@@ -192,7 +193,7 @@ class SharedMemoryStream:
                 raise closed_here(self._peer)
             if self._over is not None:
                 raise self._over
-            self._in.give_back()
+            self._in.release()
             deadline = time.monotonic() + timeout_s
             remaining = timeout_s
             while True:

@@ -60,7 +60,7 @@ class UcxContext:
         self.handle = self._make()
         self._strangers_at = -math.inf
 
-    def note_strangers(self, now: float) -> None:
+    def record_strangers(self, now: float) -> None:
         """Records that a stranger has sent to our UCX port."""
         self._strangers_at = now
 

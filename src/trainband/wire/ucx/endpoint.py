@@ -61,7 +61,7 @@ class Endpoint:
         self._news = threading.Condition(self.lock)
         self.failure: str | None = None
         """Why nothing more can be sent or received, in UCX's words."""
-        self._on_error = OnError(self._note_failure)
+        self._on_error = OnError(self._record_failure)
         self._worker: int = context.make_worker()
         self._handle = 0
         self._leading = False
@@ -109,7 +109,7 @@ class Endpoint:
             return ()
         return tuple(dict.fromkeys(entry.transport.decode() for entry in entries[: asked.num_entries]))
 
-    def _note_failure(self, _argument: int, _endpoint: int, status: int) -> None:
+    def _record_failure(self, _argument: int, _endpoint: int, status: int) -> None:
         if self.failure is None:
             self.failure = self._ucp.describe(status)
 
@@ -124,7 +124,7 @@ class Endpoint:
         request: int | None = self._ucp.tag_send_nbx(
             self._handle, address, count, self._key | kind, _REF_SCATTERED if scattered else _REF_CONTIGUOUS
         )
-        return self._begun(request)
+        return self._started(request)
 
     def find(self, kind: int = 0) -> int:
         """Returns the next message, or the next of a kind, that has arrived or been announced by its sender; 0 if none.
@@ -143,9 +143,9 @@ class Endpoint:
 
     def accept(self, handle: int, address: int, length: int) -> int:
         """Starts to receive a message into memory; `finished` tells when it is there. Returns 0 if it is at once."""
-        return self._begun(self._ucp.tag_msg_recv_nbx(self._worker, address, length, handle, _REF_CONTIGUOUS))
+        return self._started(self._ucp.tag_msg_recv_nbx(self._worker, address, length, handle, _REF_CONTIGUOUS))
 
-    def _begun(self, request: int | None) -> int:
+    def _started(self, request: int | None) -> int:
         if not request:
             return 0
         if request >= _ERRORS_FROM:
@@ -214,7 +214,7 @@ class Endpoint:
             self._strays += 1
             if self._strays > _MOST_STRAYS:
                 self.failure = "a sender without the stream's key sends to its port"
-                self._context.note_strangers(time.monotonic())
+                self._context.record_strangers(time.monotonic())
                 logger.warning("a stream over UCX ends: %s", self.failure)
 
     def _sleep(self, timeout_s: float) -> None:
@@ -242,7 +242,7 @@ class Endpoint:
             self.failure = self.failure or "closed"
             request = self._ucp.ep_close_nbx(endpoint, byref(_FORCE))
             with contextlib.suppress(Broken):
-                begun = self._begun(request)
+                begun = self._started(request)
                 for _ in range(1000):
                     if not begun or self.finished(begun):
                         break

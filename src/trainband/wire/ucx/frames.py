@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from trainband.errors import PeerError, ProtocolError
 from trainband.wire.arena import aligned, aligned_memory, as_bytes, layout
+from trainband.wire.frame import Bytes, Frame
 from trainband.wire.handling import ended, too_large
 from trainband.wire.limits import LIMITS
-from trainband.wire.transport import Bytes, Frame
 from trainband.wire.ucx.endpoint import Endpoint
 
 # bytes of header, arrays, bytes of the whole body as laid out; the sizes of the arrays and the header follow
@@ -315,7 +315,7 @@ class Inbox:
         """Whether the other end has announced its end, even if its earlier messages are still to be received."""
         return self.parting is not None or self.over is not None
 
-    def look_for_end(self) -> bool:
+    def poll_end(self) -> bool:
         """Checks for the announcement; returns `is_parted`."""
         if not self.is_parted and (handle := self._endpoint.find(Kind.END)):
             self._part(handle, self._endpoint.found[1])
@@ -328,13 +328,13 @@ class Inbox:
         else:  # a message that short arrives at once
             self.parting = ended(self._peer, "")
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Ends the loan of the last frame."""
         if self._lent is not None:
             self._spare.append(self._lent)
             self._lent = None
 
-    def take(self) -> Frame:
+    def pop(self) -> Frame:
         """Returns the complete frame found by `advance`."""
         self.is_whole = False
         self._lent, self._filling = self._filling, None
@@ -355,13 +355,13 @@ class Inbox:
                 self._coming = None
                 self._open(kind, length)
             elif not self._end:
-                if not self._begin():
+                if not self._open_message():
                     return False
             elif not self._receive_chunks():
                 return False
         return True
 
-    def _begin(self) -> bool:
+    def _open_message(self) -> bool:
         handle = self._endpoint.find()
         if not handle:
             self.over = self.parting
@@ -449,7 +449,7 @@ class Inbox:
         if self._placed == self._end and not self._chunks:
             self._end, self.is_whole = 0, True
             return True
-        if not moved and self.look_for_end():  # in the middle of a frame
+        if not moved and self.poll_end():  # in the middle of a frame
             self.over = self.parting
             return True
         return moved

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainband.errors import PeerError
+from trainband.wire.frame import Frame
 from trainband.wire.handling import closed_here, not_taken, silent, stopping, vanished
-from trainband.wire.transport import Frame, Timeouts
+from trainband.wire.transport import Timeouts
 from trainband.wire.ucx.endpoint import Broken, Endpoint
 from trainband.wire.ucx.frames import Inbox, Kind, Outbox
 
@@ -69,13 +70,13 @@ class UcxStream:
             return False
         if self._receive_lock.acquire(blocking=False):  # no thread waits there, which would have noticed
             try:
-                self._endpoint.wait(self._look, 0.0)
+                self._endpoint.wait(self._poll, 0.0)
             finally:
                 self._receive_lock.release()
         return self._inbox.over is None and self._endpoint.failure is None
 
     @property
-    def keeps(self) -> bool:
+    def outlives_sender(self) -> bool:
         return False  # data on the network is lost with it
 
     @property
@@ -131,21 +132,21 @@ class UcxStream:
                 self._inbox.advance()
             finally:
                 self._receive_lock.release()
-        return self._inbox.look_for_end() or self._endpoint.failure is not None
+        return self._inbox.poll_end() or self._endpoint.failure is not None
 
     def _gone(self) -> PeerError:
         """Why nothing more can be sent."""
         if self._closed:
             return closed_here(self._peer)
         with contextlib.suppress(Broken):
-            self._endpoint.wait(self._inbox.look_for_end, 0.0)
+            self._endpoint.wait(self._inbox.poll_end, 0.0)
         return self._inbox.over or self._inbox.parting or vanished(self._peer)
 
     def receive(self, timeout_s: float) -> Frame | None:
         with self._receive_lock:
             if self._closed:
                 raise closed_here(self._peer)
-            self._inbox.give_back()
+            self._inbox.release()
             self._waiting_since = time.monotonic()
             try:
                 return self._await_frame(time.monotonic() + timeout_s)
@@ -158,11 +159,11 @@ class UcxStream:
             stalled_at = self._heard_at + self._timeouts.stall_s
             # Waits for the rest of a frame as long as something arrives.
             until = stalled_at if self._inbox.is_within else min(deadline, stalled_at)
-            self._endpoint.wait(self._look, max(0.0, until - time.monotonic()))
+            self._endpoint.wait(self._poll, max(0.0, until - time.monotonic()))
             if self._closed:
                 raise closed_here(self._peer)
             if self._inbox.is_whole:
-                return self._inbox.take()
+                return self._inbox.pop()
             if self._inbox.over is not None:
                 raise self._inbox.over
             if self._is_stopping:
@@ -173,7 +174,7 @@ class UcxStream:
             elif now >= deadline and not self._inbox.is_within:
                 return None
 
-    def _look(self) -> bool:
+    def _poll(self) -> bool:
         """Takes what has arrived; returns whether `receive` must act."""
         heard = self._inbox.heard
         try:

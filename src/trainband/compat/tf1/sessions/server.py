@@ -18,7 +18,7 @@ from trainband.compat.tf1.sessions.job_store import JobStore
 from trainband.compat.tf1.sessions.store import LocalStore, LocalVariables, Store
 from trainband.ps.server import Server as PsServer
 from trainband.runtime.waiting import say_on_stderr
-from trainband.strategies.devices import take_gpu
+from trainband.strategies.devices import reserve_gpu
 
 _PARTS = {"ps": ("ps", "param", "server", "store"), "chief": ("chief", "master"), "evaluator": ("eval",)}
 """By trainband's name of a job, what a script's name for it contains; any other name is that of the workers."""
@@ -96,7 +96,7 @@ class Server:
             targets.register(self.target, self._serve)
         else:
             targets.register_worker(self.target, self._store)
-            if taken := take_gpu(cluster.device_index):
+            if taken := reserve_gpu(cluster.device_index):
                 say_on_stderr(f"{cluster.task} {taken}")
 
     def _serve(self, graph: Graph, config: ConfigProto) -> Store:  # noqa: ARG002

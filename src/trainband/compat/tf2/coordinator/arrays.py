@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trainband.compat.tf2.coordinator.records import Aval
 from trainband.compat.tf2.eager.tensor import Tensor
 from trainband.errors import ProtocolError
-from trainband.wire.transport import Bytes
+from trainband.wire.frame import Bytes
 
 
 def aval_of(value: Any) -> Aval:

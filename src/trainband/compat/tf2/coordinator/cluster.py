@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from trainband.cluster.identity import Identity
-from trainband.cluster.resolvers.joined import note_joined
+from trainband.cluster.resolvers.joined import report_joined
 from trainband.compat.tf2.coordinator import records as r
 from trainband.compat.tf2.coordinator.closures import Closures
 from trainband.compat.tf2.coordinator.current_worker import on_worker
@@ -54,7 +54,7 @@ class Cluster:
         self._say = say
         self._session = SYSTEM.token()
         transport = network_of(Identity("chief:0", self._session))
-        note_joined()
+        report_joined()
         self._transport = transport
         links = [self._linked(number, address) for number, address in enumerate(tasks.ps)]
         self.variables = PsVariables(links, self._timeouts, partitioner)

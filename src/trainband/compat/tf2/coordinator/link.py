@@ -13,9 +13,10 @@ from trainband.cluster.resolvers.credentials import resolve_credentials
 from trainband.compat.tf1.graphs import errors
 from trainband.compat.tf2.coordinator.records import TAKEN, Failure, Hello
 from trainband.errors import DeadlineExceeded, RefusalCode, Refused
+from trainband.wire.frame import Frame
 from trainband.wire.messages.codec import decode_any, encode
 from trainband.wire.network import Network
-from trainband.wire.transport import Connection, Frame, Stream, Timeouts, Transport
+from trainband.wire.transport import Connection, Stream, Timeouts, Transport
 
 _KINDS = {
     kind.__name__: kind

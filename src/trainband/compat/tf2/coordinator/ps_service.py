@@ -26,7 +26,7 @@ from trainband.ps.program.slow_updates import SlowUpdates
 from trainband.runtime import SYSTEM
 from trainband.runtime.overrides import override
 from trainband.runtime.waiting import say_on_stderr
-from trainband.wire.transport import Bytes
+from trainband.wire.frame import Bytes
 
 _COORDINATOR = "the coordinator"
 
@@ -44,7 +44,7 @@ class _Update:
         began = SYSTEM.clock()
         found = self.program(inputs)
         if self.has_run:  # the first run compiles
-            self.slow.note(SYSTEM.clock() - began)
+            self.slow.record(SYSTEM.clock() - began)
         self.has_run = True
         return found
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from trainband.cluster.identity import Identity
-from trainband.cluster.resolvers.joined import note_joined
+from trainband.cluster.resolvers.joined import report_joined
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError, UnknownError
 from trainband.compat.tf1.sessions.cluster_spec import ClusterSpec, ServerDef
 from trainband.compat.tf2.coordinator.job import Job
@@ -108,7 +108,7 @@ class Server:
           DeadlineExceeded: no coordinator has come, or the one that was there has gone and none came back, for as long
             as tasks may take to start.
         """
-        note_joined()
+        report_joined()
         if self.server_def.job_name == "ps":
             jax.config.update("jax_platforms", "cpu")  # it must not take memory on a GPU that workers compute on
         if self._listener is not None:

@@ -15,9 +15,10 @@ from trainband.compat.tf1.graphs.errors import OpError
 from trainband.compat.tf2.coordinator import records as r
 from trainband.compat.tf2.coordinator.job import Job
 from trainband.errors import ProtocolError, RefusalCode, Refused, StreamClosed, TrainbandError
+from trainband.wire.frame import Bytes, Frame
 from trainband.wire.limits import LIMITS
 from trainband.wire.messages.codec import decode_any, encode
-from trainband.wire.transport import ANYBODY, Bytes, Caller, Frame, Stream, Tensor
+from trainband.wire.transport import ANYBODY, Caller, Stream, Tensor
 
 _log = logging.getLogger(__name__)
 _WORKERS = frozenset({Role.WORKER})

@@ -19,7 +19,8 @@ from trainband.compat.tf2.coordinator.link import Link
 from trainband.compat.tf2.eager.shapes import TensorShape
 from trainband.compat.tf2.eager.tensor import Tensor
 from trainband.errors import PeerError
-from trainband.wire.transport import Bytes, Timeouts
+from trainband.wire.frame import Bytes
+from trainband.wire.transport import Timeouts
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from trainband.compat.tf2.coordinator.serving import PsLost, Requests
 from trainband.errors import PeerError, ProtocolError, Refused
 from trainband.ps.program.check.checker import SHARED, ProgramChecker
 from trainband.runtime.overrides import override
-from trainband.wire.transport import Bytes, Timeouts, Transport
+from trainband.wire.frame import Bytes
+from trainband.wire.transport import Timeouts, Transport
 
 _OLD_S = 0.1
 """How long what was read with the last change counts as new."""

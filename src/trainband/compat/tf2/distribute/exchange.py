@@ -35,7 +35,7 @@ class Exchange:
         self._split = NamedSharding(self._mesh, PartitionSpec(_PROCESS))
         self._programs: dict[Any, Callable[..., Any]] = {}
         self._calls = itertools.count(1)
-        group.begin_engine()
+        group.start_engine()
 
     @property
     def count(self) -> int:

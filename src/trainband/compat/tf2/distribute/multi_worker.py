@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 from trainband.cluster import Cluster, ClusterSpec, Task
-from trainband.cluster.resolvers.joined import note_joined
-from trainband.compat.tf2.distribute.mirrored import MirroredStrategy
+from trainband.cluster.resolvers.joined import report_joined
+from trainband.compat.tf2.distribute.one_process import MirroredStrategy
 from trainband.compat.tf2.distribute.resolvers import ClusterResolver, TFConfigClusterResolver
 from trainband.compat.tf2.distribute.strategy import Strategy
 from trainband.errors import ClusterError
@@ -55,7 +55,7 @@ class MultiWorkerMirroredStrategy(MirroredStrategy):
         cluster = cluster_of(self._resolver)
         if cluster is None or not cluster.task.trains or len(cluster.spec.workers) == 1:
             if cluster is not None:
-                note_joined()
+                report_joined()
             self._begin(Mirrored(standalone=True))
             return
         trainband = MultiWorkerMirrored(cluster)

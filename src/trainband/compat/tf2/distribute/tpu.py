@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from trainband.compat.tf1.sessions.cluster_spec import ClusterSpec
-from trainband.compat.tf2.distribute.mirrored import MirroredStrategy
+from trainband.compat.tf2.distribute.one_process import MirroredStrategy
 from trainband.compat.tf2.distribute.resolvers import ClusterResolver
 from trainband.strategies import Mirrored
 

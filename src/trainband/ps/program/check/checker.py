@@ -14,7 +14,7 @@ import msgspec
 
 from trainband.errors import ProtocolError, Refused
 from trainband.ps.program.check.check import check_size
-from trainband.ps.program.check.checker_process import CheckerProcess, may_fork, say_once
+from trainband.ps.program.check.checker_process import CheckerProcess, may_fork, warn_once
 from trainband.ps.program.check.confinement import LIMITED_BY_PS, limit
 from trainband.ps.program.check.records import FunctionQuestion, Gone, Question, Verdict, receive, send
 from trainband.ps.program.compiled_program import CompiledProgram, Program
@@ -165,7 +165,7 @@ class ProgramChecker:
                 try:
                     limit(process.pid, question.limits.memory_of(question.nbytes), question.time_s)
                 except PermissionError:  # in some sandboxes
-                    say_once("this process may not set its limits of memory and time")
+                    warn_once("this process may not set its limits of memory and time")
             send(process.connection, encoded)
             most = 4 * question.limits.program_bytes + MIB
             answer = receive(process.connection, most, lambda: until - SYSTEM.clock())
@@ -246,4 +246,4 @@ class CheckedPrograms:
 
     def __call__(self, program: UpdateProgram, sender: str, trained: Sequence[bool], /) -> Program:
         found = self._checker.check(program, sender, trained, self._limits)
-        return CompiledProgram(found, sender, trained, SlowUpdates(sender, found.checked_s, self._say).note)
+        return CompiledProgram(found, sender, trained, SlowUpdates(sender, found.checked_s, self._say).record)

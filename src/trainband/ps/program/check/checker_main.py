@@ -42,7 +42,7 @@ def serve(descriptor: int, *, parent: int) -> None:
       descriptor: of the socket to the ps.
       parent: see `confine`.
     """
-    _keep_only(descriptor)
+    _close_other_files(descriptor)
     cache = str(jax.config.jax_compilation_cache_dir or "")
     lacking = confinement.confine(parent=parent, cache=cache)
     allow_threads()
@@ -67,7 +67,7 @@ def serve(descriptor: int, *, parent: int) -> None:
             return
 
 
-def _keep_only(descriptor: int) -> None:
+def _close_other_files(descriptor: int) -> None:
     """Closes the ps's open files: the launcher would wait for its pipes, and its ports would stay taken."""
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):

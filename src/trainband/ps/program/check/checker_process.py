@@ -81,7 +81,7 @@ class CheckerProcess:
             until = SYSTEM.clock() + START_S
             self.lacks = receive(self.connection, 1 << 16, lambda: until - SYSTEM.clock()).decode()
             if self.lacks:
-                say_once(self.lacks)
+                warn_once(self.lacks)
 
     def is_alive(self) -> bool:
         """Whether it still runs."""
@@ -117,6 +117,6 @@ class CheckerProcess:
 
 
 @cache
-def say_once(lacks: str) -> None:
+def warn_once(lacks: str) -> None:
     """Warns, once, of a missing confinement."""
     _log.warning("the process that checks update programs is less confined than it should be: %s", lacks)

@@ -83,12 +83,12 @@ class Verifier:
         Raises:
           Refused: the module has something that is forbidden for its kind.
         """
-        self._take_away(self._module, frozenset({"sym_name"}))
+        self._remove_attributes(self._module, frozenset({"sym_name"}))
         for view in self._block(self._module, 0).operations:
             function = view.operation
             if function.name != "func.func":
                 raise self._refusal(f"{function.name} beside its functions", "only functions are allowed there")
-            self._take_away(function, frozenset({"sym_name", "function_type", "sym_visibility"}))
+            self._remove_attributes(function, frozenset({"sym_name", "function_type", "sym_visibility"}))
             self._functions[str(function.attributes["sym_name"]).strip('"')] = function
         if "main" not in self._functions:
             raise self._refusal("no function main", "export it with jax.export")
@@ -122,7 +122,7 @@ class Verifier:
     def _refusal(self, what: str, advice: str = "") -> Refused:
         return Refused(f"its function {self._name} has {what}: {advice or self._rules.advice}.")
 
-    def _take_away(self, operation: inside.Operation, allowed: frozenset[str]) -> None:
+    def _remove_attributes(self, operation: inside.Operation, allowed: frozenset[str]) -> None:
         """Removes attributes that only other compilers and people read; refuses unknown ones."""
         for key in [str(key) for key in operation.attributes]:
             if key in allowed:
@@ -185,7 +185,7 @@ class Verifier:
             raise self._refusal(
                 f"the operation {name}, which no {self._rules.kind} may use ({self._rules.summary} are allowed)"
             )
-        self._take_away(operation, self._rules.allowed[name])
+        self._remove_attributes(operation, self._rules.allowed[name])
         operands = [self._tensor(operand) for operand in operation.operands]
         results = [self._tensor(result) for result in operation.results]
         elements = sum(math.prod(shape) for shape, _ in (*operands, *results))
@@ -208,10 +208,10 @@ class Verifier:
             return self._combining(operation, operands, results, known)
         if name == "stablehlo.dot_general":
             return plain + Cost(_products(operation, operands, results))
-        self._note_constant(operation, results, known)
+        self._record_constant(operation, results, known)
         return plain
 
-    def _note_constant(
+    def _record_constant(
         self, operation: inside.Operation, results: Sequence[Tensor], known: dict[inside.Value, int]
     ) -> None:
         if operation.name == "stablehlo.constant":

@@ -28,7 +28,7 @@ class OtherReplica:
         self._connect = connect
         self._clock = state.clock
 
-    def heard(self) -> None:
+    def record_contact(self) -> None:
         """Records a sign of life."""
         self.heard_at = self._clock()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainband.errors import PeerError, Unreachable
 from trainband.ps.replication.failover import Role
 from trainband.ps.replication.replicator.other_replica import OtherReplica
-from trainband.ps.replication.replicator.record_taker import RecordTaker
+from trainband.ps.replication.replicator.record_receiver import RecordReceiver
 from trainband.ps.replication.replicator.role_changes import RoleChanges
 from trainband.ps.replication.replicator.state import ReplicatorState
 from trainband.ps.replication.replicator.vote_requests import VoteRequests
@@ -15,20 +15,25 @@ class PrimaryWatch:
     """The watch of one replica, while it follows the other."""
 
     def __init__(
-        self, state: ReplicatorState, other: OtherReplica, roles: RoleChanges, taker: RecordTaker, votes: VoteRequests
+        self,
+        state: ReplicatorState,
+        other: OtherReplica,
+        roles: RoleChanges,
+        receiver: RecordReceiver,
+        votes: VoteRequests,
     ) -> None:
         self._state = state
         self._replica = state.replica
         self._failover = state.failover
         self._other = other
         self._roles = roles
-        self._taker = taker
+        self._receiver = receiver
         self._votes = votes
 
-    def look(self) -> None:
+    def poll(self) -> None:
         replica, failover, other = self._replica, self._failover, self._other
         silent_s = other.silent_s
-        if (self._taker.is_led and silent_s < other.timeouts.lease_s) or replica.is_deserted:
+        if (self._receiver.is_led and silent_s < other.timeouts.lease_s) or replica.is_deserted:
             self._state.end_wait()
             return
         if failover.role is Role.LEARNER:
@@ -36,7 +41,7 @@ class PrimaryWatch:
                 failover.step_down()
                 replica.forget()
             return
-        waiting = self._state.begin_wait()
+        waiting = self._state.start_wait()
         if silent_s >= other.timeouts.lease_s:
             self._votes.ask()
         primary = failover.term.primary
@@ -69,4 +74,4 @@ class PrimaryWatch:
 
         with self._state.lock:
             if self._other.heard_at < asked_at:
-                self._taker.when_all_is_taken(take_over)
+                self._receiver.when_all_applied(take_over)

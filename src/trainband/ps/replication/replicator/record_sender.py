@@ -12,9 +12,10 @@ from trainband.ps.replication.replicator.role_changes import RoleChanges
 from trainband.ps.replication.replicator.state import ReplicatorState
 from trainband.ps.replication.replicator.vote_requests import VoteRequests
 from trainband.runtime.waiting import Waiting
+from trainband.wire.frame import Frame
 from trainband.wire.messages import replication as r
 from trainband.wire.messages.codec import decode_any, encode
-from trainband.wire.transport import Connection, Frame, Stream
+from trainband.wire.transport import Connection, Stream
 
 WAIT_S = 0.2
 """Seconds between checks whether a wait for the standby is still needed."""
@@ -113,7 +114,9 @@ class RecordSender:
                 return  # another thread has sent them meanwhile
             # On each stream the first frame asks: then the other replica knows the stream and applies all it carries.
             is_fresh = self._other.silent_s < self._other.timeouts.heartbeat_s
-            asks |= not (records and stream.keeps and stream is self._followed and failover.secure and is_fresh)
+            asks |= not (
+                records and stream.outlives_sender and stream is self._followed and failover.secure and is_fresh
+            )
             header = r.Records(failover.lineage, failover.term.number, first, self._replica.version, records, asks)
         self._stuck = Waiting(None, self._state.say, self._clock)
         try:
@@ -130,7 +133,7 @@ class RecordSender:
             self._stuck = None
         with self._lock:
             if failover.log.follower is follower:
-                failover.taken(first + len(records) - 1, failover.term.arbiter)
+                failover.confirmed(first + len(records) - 1, failover.term.arbiter)
                 self._state.changed.notify_all()
 
     def _to_take(self) -> str:
@@ -148,7 +151,7 @@ class RecordSender:
             frame = stream.receive(timeouts.heartbeat_s)
             if frame is None:
                 waiting.check(self._to_take(), "check that it runs")
-        self._other.heard()
+        self._other.record_contact()
         self._followed = stream
         taken = decode_any(frame.header, r.Taken, stream.peer)
         with self._lock:
@@ -161,7 +164,7 @@ class RecordSender:
                     self._roles.deposed(taken.fenced)
                     return
                 raise StreamClosed(taken.fenced)  # it gets a new snapshot
-            self._failover.taken(taken.position, self._votes.next_arbiter())
+            self._failover.confirmed(taken.position, self._votes.next_arbiter())
             if self._failover.role is not Role.PRIMARY:
                 self._roles.stepped_down(follower.incarnation)
                 return

@@ -40,7 +40,7 @@ class Recruiter:
         self._secure_since: float | None = None
         self._streams = count(1)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Does what is due: finds a standby, sends it unsent records, or hands the shard over to it."""
         sender = self._sender
         stream = sender.stream
@@ -86,7 +86,7 @@ class Recruiter:
             with self._lock:
                 if not (failover.holds and failover.secure and replica.may_fail_back(there)):
                     return
-                replica.require_updater().let_go()  # no worker waits for an answer from here
+                replica.require_updater().detach()  # no worker waits for an answer from here
                 failover.fail_back()
                 self._state.changed.notify_all()
             self._state.say(f"ps:{failover.me} returns {replica.name} to ps:{failover.other} (failback)")
@@ -98,7 +98,7 @@ class Recruiter:
         """Invites the other replica to take the records, from its position or after a snapshot."""
         replica, failover, sender = self._replica, self._failover, self._sender
         self._secure_since = None
-        self._tell_wait()
+        self._report_wait()
         with self._lock:
             assert replica.definition is not None
             invite = m.Invite(replica.state(), replica.definition.define, VERSION, COMPILER)
@@ -116,7 +116,7 @@ class Recruiter:
                 self._state.wake.wait(RETRY_S)
             return
         except Refused as exc:
-            self._state.tell(f"WARNING: {replica.name} has no standby: {exc}")
+            self._state.report_once(f"WARNING: {replica.name} has no standby: {exc}")
             self._state.wake.wait(NOTICE_EVERY_S)
             return
         self._other.host = other.host
@@ -136,13 +136,13 @@ class Recruiter:
         except PeerError as exc:
             sender.lose(str(exc))
 
-    def _tell_wait(self) -> None:
+    def _report_wait(self) -> None:
         """Reports a wait for the standby, if any, and asks the arbiter in time."""
         failover, other = self._failover, self._other
         if not failover.log.lacks_standby:
             self._state.end_wait()
             return
-        waiting = self._state.begin_wait()
+        waiting = self._state.start_wait()
         decides = f", or {self._votes.arbiter_name} to let ps:{failover.me} continue alone"
         waiting.check(f"ps:{failover.other}, the standby of {self._replica.name}, to come back{decides}", "")
         if other.silent_s >= other.timeouts.lease_s:

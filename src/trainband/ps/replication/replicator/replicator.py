@@ -1,18 +1,18 @@
 """Replicator: the thread and the sockets around a replica's failover.
 
 On a primary it recruits the standby (`Recruiter`) and sends it the records (`RecordSender`). On a standby it takes
-them (`RecordTaker`) and watches the primary (`PrimaryWatch`). On either it asks the arbiter (`VoteRequests`).
+them (`RecordReceiver`) and watches the primary (`PrimaryWatch`). On either it asks the arbiter (`VoteRequests`).
 """
 
 from __future__ import annotations
 
 from trainband.errors import PeerError
-from trainband.ps.membership.arbiters import Arbiters
+from trainband.ps.membership.arbiter_choice import ArbiterChoice
 from trainband.ps.replication.failover import Role
 from trainband.ps.replication.replicator.other_replica import Connect, OtherReplica
 from trainband.ps.replication.replicator.primary_watch import PrimaryWatch
+from trainband.ps.replication.replicator.record_receiver import RecordReceiver
 from trainband.ps.replication.replicator.record_sender import RecordSender
-from trainband.ps.replication.replicator.record_taker import RecordTaker
 from trainband.ps.replication.replicator.recruiter import Recruiter
 from trainband.ps.replication.replicator.role_changes import RoleChanges
 from trainband.ps.replication.replicator.state import ReplicatorState
@@ -27,21 +27,21 @@ TICK_S = 0.1
 class Replicator:
     """Keeps one replica up to date with the other."""
 
-    def __init__(self, replica: ShardReplica, task: TaskState, connect: Connect, arbiters: Arbiters) -> None:
+    def __init__(self, replica: ShardReplica, task: TaskState, connect: Connect, arbiters: ArbiterChoice) -> None:
         self._state = state = ReplicatorState(replica, task)
         self._replica = replica
         self._failover = replica.failover
         self.other = other = OtherReplica(state, connect)
         """The other replica of the shard."""
         roles = RoleChanges(state, other)
-        self.taker = taker = RecordTaker(state, other, roles)
+        self.receiver = receiver = RecordReceiver(state, other, roles)
         """Takes the records of a primary."""
-        self.vote_requests = votes = VoteRequests(state, other, roles, taker, arbiters)
+        self.vote_requests = votes = VoteRequests(state, other, roles, receiver, arbiters)
         """Asks the arbiter."""
         self.sender = RecordSender(state, other, roles, votes)
         """Sends the records of a primary."""
         self._recruiter = Recruiter(state, other, roles, votes, self.sender)
-        self._watch = PrimaryWatch(state, other, roles, taker, votes)
+        self._watch = PrimaryWatch(state, other, roles, receiver, votes)
         self._thread = task.runtime.thread(self._run, f"trainband-replica-{replica.number}")
 
     def start(self) -> None:
@@ -66,14 +66,14 @@ class Replicator:
             role = self._failover.role
             try:
                 if role is Role.PRIMARY:
-                    self._recruiter.look()
+                    self._recruiter.poll()
                 elif role in (Role.STANDBY, Role.LEARNER):
                     self.sender.hang_up()  # of a former primary
-                    self._watch.look()
+                    self._watch.poll()
             except PeerError as exc:
-                self._state.tell(f"{self._replica.name}: {exc}")
+                self._state.report_once(f"{self._replica.name}: {exc}")
             except Exception as exc:  # without its replicator, the shard would never have a standby again
-                self._state.tell(f"{self._replica.name}: {type(exc).__name__}: {exc}")
+                self._state.report_once(f"{self._replica.name}: {type(exc).__name__}: {exc}")
 
     def _goes_on(self) -> bool:
         """Waits for the next check of the other replica; returns whether there is one."""

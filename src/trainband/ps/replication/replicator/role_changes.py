@@ -48,7 +48,7 @@ class RoleChanges:
     def stepped_down(self, successor: str) -> None:
         """Notes that the other replica has taken the shard handed over and will call."""
         self._log.info("handed %s over to ps:%d", self._replica.name, self._failover.other)
-        self._other.heard()
+        self._other.record_contact()
         self._announced = False
         self._other.primary = (successor, 0)
         self._state.changed.notify_all()

@@ -26,7 +26,7 @@ class ReplicatorState:
         """Set when the next check of the other replica is due at once."""
         self.stopped = False
         """Whether this replica is no longer kept."""
-        self._told = ""
+        self._reported = ""
         self._waiting: Waiting | None = None
 
     def notify(self) -> None:
@@ -41,13 +41,13 @@ class ReplicatorState:
             self.changed.notify_all()
         self.wake.set()
 
-    def tell(self, text: str) -> None:
+    def report_once(self, text: str) -> None:
         """Reports a problem, once for as long as it is the same."""
-        if text != self._told:
-            self._told = text
+        if text != self._reported:
+            self._reported = text
             self.say(text)
 
-    def begin_wait(self) -> Waiting:
+    def start_wait(self) -> Waiting:
         """Returns the wait for the other replica; starts one if there is none."""
         self._waiting = self._waiting or Waiting(None, self.say, self.clock)
         return self._waiting

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trainband.ps.membership.arbiters import Arbiters
+from trainband.ps.membership.arbiter_choice import ArbiterChoice
 from trainband.ps.replication.failover import Role
 from trainband.ps.replication.replicator.other_replica import OtherReplica
-from trainband.ps.replication.replicator.record_taker import RecordTaker
+from trainband.ps.replication.replicator.record_receiver import RecordReceiver
 from trainband.ps.replication.replicator.role_changes import RoleChanges
 from trainband.ps.replication.replicator.state import ReplicatorState
 
@@ -14,14 +14,19 @@ class VoteRequests:
     """The vote requests of one replica."""
 
     def __init__(
-        self, state: ReplicatorState, other: OtherReplica, roles: RoleChanges, taker: RecordTaker, arbiters: Arbiters
+        self,
+        state: ReplicatorState,
+        other: OtherReplica,
+        roles: RoleChanges,
+        receiver: RecordReceiver,
+        arbiters: ArbiterChoice,
     ) -> None:
         self._state = state
         self._replica = state.replica
         self._failover = state.failover
         self._other = other
         self._roles = roles
-        self._taker = taker
+        self._receiver = receiver
         self._arbiters = arbiters
 
     @property
@@ -57,7 +62,7 @@ class VoteRequests:
             self._state.say(f"ps:{failover.me} now serves {self._replica.name} without a standby (vote of {by})")
             self._state.changed.notify_all()
         else:
-            self._taker.when_all_is_taken(lambda: self._accept(term, by))
+            self._receiver.when_all_applied(lambda: self._accept(term, by))
 
     def _accept(self, term: int, by: str) -> None:
         if self._failover.granted(term, yes=True):  # else records taken meanwhile have changed the arbiter

@@ -1,4 +1,4 @@
-"""RecordTaker: the standby's end of a primary's stream.
+"""RecordReceiver: the standby's end of a primary's stream.
 
 The standby has a record once it confirms it. On a stream that keeps what is sent (between two ps of one machine) it has
 a record as soon as it is sent: it takes the shard over only once nothing more can be sent to it and it has applied all
@@ -15,12 +15,13 @@ from trainband.ps.replication.failover import Fenced, Role
 from trainband.ps.replication.replicator.other_replica import OtherReplica
 from trainband.ps.replication.replicator.role_changes import RoleChanges
 from trainband.ps.replication.replicator.state import ReplicatorState
+from trainband.wire.frame import Frame
 from trainband.wire.messages import replication as r
 from trainband.wire.messages.codec import decode_any, encode
-from trainband.wire.transport import Frame, Stream
+from trainband.wire.transport import Stream
 
 
-class RecordTaker:
+class RecordReceiver:
     """Applies the records that a shard's primary sends to this replica."""
 
     def __init__(self, state: ReplicatorState, other: OtherReplica, roles: RoleChanges) -> None:
@@ -46,7 +47,7 @@ class RecordTaker:
                 return  # it was given up for a newer one, which arrived first
             self._leading, other.primary = stream, (lead.incarnation, lead.number)
             self._at_its_end = None
-            other.heard()
+            other.record_contact()
         is_empty = False
         try:
             while not (stopped() or state.stopped):
@@ -55,10 +56,10 @@ class RecordTaker:
                     return  # the primary has opened another stream
                 if frame is None:
                     continue
-                other.heard()
+                other.record_contact()
                 record = decode_any(frame.header, r.Upward, stream.peer)
                 self._check_terms(record, lead.ps)
-                taken = self._taken(record, frame, stream)
+                taken = self._apply(record, frame, stream)
                 if taken.fenced:
                     stream.send(encode(taken))
                     return
@@ -68,7 +69,7 @@ class RecordTaker:
         except Exception as exc:
             with self._lock:
                 follows = self._failover.role in (Role.STANDBY, Role.LEARNER)
-                if self._leading is stream and stream.keeps and follows:
+                if self._leading is stream and stream.outlives_sender and follows:
                     self._roles.cannot_follow(exc)  # what is left in the stream counts as taken
             raise
         finally:
@@ -87,24 +88,24 @@ class RecordTaker:
         finally:
             self._state.changed.notify_all()
 
-    def when_all_is_taken(self, then: Callable[[], None]) -> None:
+    def when_all_applied(self, then: Callable[[], None]) -> None:
         """Calls `then` once nothing more can be sent here and all that was is applied. Called under the lock.
 
         Calls it at once unless the stream keeps what is sent: its contents count as taken.
         """
-        if self._leading is None or not self._leading.keeps:
+        if self._leading is None or not self._leading.outlives_sender:
             then()
             return
         self._at_its_end = then
         self._leading.refuse_more()
 
-    def await_all_taken(self) -> None:
+    def await_all_applied(self) -> None:
         """Waits until the rest of a stream that the primary has given up is applied. Called under the lock.
 
         Raises:
           Refused: something is left after half a lease; the caller waits for a whole one.
         """
-        keeps, lease_s = self._leading is not None and self._leading.keeps, self._other.timeouts.lease_s
+        keeps, lease_s = self._leading is not None and self._leading.outlives_sender, self._other.timeouts.lease_s
         if keeps and not self._state.changed.wait_for(lambda: self._leading is None, lease_s / 2):
             raise Refused(f"ps:{self._failover.me} has not yet applied all records of {self._replica.name}.")
 
@@ -119,7 +120,7 @@ class RecordTaker:
             for ps in {term.primary, term.standby} - replicas - ({r.NOBODY} if term.primary != r.NOBODY else set()):
                 raise ProtocolError(f"ps:{primary} names ps:{ps}, which has no replica of {self._replica.name}.")
 
-    def _taken(self, record: r.Upward, frame: Frame, stream: Stream) -> r.Taken:
+    def _apply(self, record: r.Upward, frame: Frame, stream: Stream) -> r.Taken:
         replica, failover = self._replica, self._failover
         with self._lock:
             if isinstance(record, r.InstallSnapshot):
@@ -139,7 +140,7 @@ class RecordTaker:
                 raise ProtocolError(f"{stream.peer} opened its stream twice.")
             was_in_doubt, primary = failover.in_doubt, self._other.primary[0]
             try:
-                old = failover.take(record.lineage, record.term, record.first, record.records, primary)
+                old = failover.receive(record.lineage, record.term, record.first, record.records, primary)
             except Fenced:
                 return self._fenced()
             except ValueError as exc:

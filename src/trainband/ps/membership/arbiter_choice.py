@@ -1,4 +1,4 @@
-"""Arbiters: which worker decides who holds a shard. Called under the lock.
+"""ArbiterChoice: chooses the worker that decides who holds a shard. Called under the lock.
 
 A worker learns it from the answers to its heartbeats: workers open connections, and nothing connects to a worker.
 """
@@ -10,8 +10,8 @@ from trainband.runtime import Clock
 from trainband.wire.messages.replication import arbiter_name
 
 
-class Arbiters:
-    """The arbiters that a ps knows."""
+class ArbiterChoice:
+    """Chooses among the arbiters that a ps knows."""
 
     def __init__(self, members: Members, host: str, clock: Clock) -> None:
         self._members = members
@@ -33,7 +33,7 @@ class Arbiters:
     def silent_s(self, arbiter: str) -> float:
         """Seconds since it was heard here; infinite if it is not in the job."""
         found = self._members.arbiter(arbiter)
-        return self._clock() - max(found.heard_at, found.last_word_at) if found is not None else float("inf")
+        return self._clock() - max(found.heard_at, found.last_contact_at) if found is not None else float("inf")
 
     def name(self, arbiter: str) -> str:
         """The arbiter's task, for messages."""

@@ -60,7 +60,7 @@ class Activity:
         """The value that it waits for, if any."""
         self.waits_since: float | None = None
         """When it began to wait for others, in an exchange or for a value."""
-        self.said_at = 0.0
+        self.reported_at = 0.0
         """When it last reported that."""
         self.settled = False
         """Whether a step has been computed: compilation is over, and later steps are as fast."""
@@ -71,7 +71,7 @@ class Activity:
     def waiting(self, wait: Wait | None = None) -> Iterator[None]:
         """A context in which this process waits for a value of others, or only for the store."""
         waited, self.waits_since = self.waits_since, self._clock()
-        self.said_at = self.waits_since
+        self.reported_at = self.waits_since
         self.wait = wait
         try:
             yield
@@ -92,23 +92,23 @@ class Activity:
         """Records that an exchange begins, in this call of this training (from 1)."""
         self.step = (training, call) if training else self.step
         self._exchanges += 1
-        self.waits_since = self.said_at = self._clock()
+        self.waits_since = self.reported_at = self._clock()
 
     def leave_exchange(self) -> None:
         """Records that an exchange is over."""
         self._exchanges -= 1
         self.waits_since = self._clock() if self._exchanges else None
 
-    def say_now_and_then(self, whom: str) -> None:
+    def report_wait(self, whom: str) -> None:
         """Reports now and then which tasks this process waits for; nothing if unknown."""
         now = self._clock()
         since = self.waits_since or now
         if (
             whom
             and now - since >= FIRST_NOTICE_S
-            and now - self.said_at >= (FIRST_NOTICE_S if self.said_at == since else NOTICE_EVERY_S)
+            and now - self.reported_at >= (FIRST_NOTICE_S if self.reported_at == since else NOTICE_EVERY_S)
         ):
-            self.said_at = now
+            self.reported_at = now
             self.say(f"waiting for {whom} ({now - since:.0f} s)")
 
 

@@ -1,4 +1,4 @@
-"""Looks: what successive states of a job add to its history."""
+"""Samples: what successive states of a job add to its history."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from trainband.monitor.history.curves import STRETCH_FROM, Curves
 from trainband.monitor.history.events import EventLog
 
 
-class Looks:
+class Samples:
     """Compares each state of a job with the previous one. Pure: the time is an argument.
 
     Args:
-      tells_who_is_there: whether the workers of the first state have just joined.
+      reports_first_workers: whether the workers of the first state have just joined.
     """
 
-    def __init__(self, curves: Curves, events: EventLog, *, tells_who_is_there: bool) -> None:
+    def __init__(self, curves: Curves, events: EventLog, *, reports_first_workers: bool) -> None:
         self._curves = curves
         self._events = events
-        self._tells_who_is_there = tells_who_is_there
+        self._reports_first_workers = reports_first_workers
         self._before: Progress | None = None
-        self._looked_s = 0.0
+        self._sampled_s = 0.0
 
     def add(self, progress: Progress, now: float) -> None:
         """Adds the state of the job.
@@ -29,14 +29,14 @@ class Looks:
           now: monotonic seconds.
         """
         before = self._before
-        if before is not None or self._tells_who_is_there:
+        if before is not None or self._reports_first_workers:
             for kind, text, value in changes(before, progress):
                 self._events.add(kind, text, progress.global_step, value)
         step, add = progress.global_step, self._curves.add
-        if before is not None and now > self._looked_s:
-            seconds = now - self._looked_s
+        if before is not None and now > self._sampled_s:
+            seconds = now - self._sampled_s
             add("steps_per_second", max(0, step - before.global_step) / seconds, step, weight=seconds)
-        self._before, self._looked_s = progress, now
+        self._before, self._sampled_s = progress, now
         if progress.examples_rate:
             add("examples_per_second", progress.examples_rate, step)
         if progress.learning_rate is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trainband.errors import StreamClosed
-from trainband.ps.replication.replicator.record_taker import RecordTaker
+from trainband.ps.replication.replicator.record_receiver import RecordReceiver
 from trainband.wire.messages.replication import ReplicationHello
 
 
@@ -18,7 +18,7 @@ class Kept:
     """A stream that keeps what is sent, as in shared memory; `meanwhile` happens before its end."""
 
     peer = "ps:1"
-    keeps = True
+    outlives_sender = True
 
     def __init__(self, meanwhile: Callable[[], object]) -> None:
         self._rest = iter([meanwhile])
@@ -37,7 +37,9 @@ class Kept:
 
 def test_a_standby_takes_over_only_when_all_is_read_that_was_sent() -> None:
     lock = threading.RLock()
-    other = SimpleNamespace(primary=("", 0), heard=lambda: None, timeouts=SimpleNamespace(heartbeat_s=0.1, lease_s=0.1))
+    other = SimpleNamespace(
+        primary=("", 0), record_contact=lambda: None, timeouts=SimpleNamespace(heartbeat_s=0.1, lease_s=0.1)
+    )
     state = SimpleNamespace(
         lock=lock,
         changed=threading.Condition(lock),
@@ -46,16 +48,16 @@ def test_a_standby_takes_over_only_when_all_is_read_that_was_sent() -> None:
         replica=None,
         failover=None,
     )
-    taker = RecordTaker(state, other, None)  # type: ignore[arg-type]
+    receiver = RecordReceiver(state, other, None)  # type: ignore[arg-type]
     taken_over: list[bool] = []
 
     def primary_is_silent() -> None:
         with lock:
-            taker.when_all_is_taken(lambda: taken_over.append(True))
+            receiver.when_all_applied(lambda: taken_over.append(True))
         assert not taken_over
         assert stream.refuses
 
     stream: Any = Kept(primary_is_silent)
     with pytest.raises(StreamClosed):
-        taker.follow(stream, ReplicationHello(0, 1, "life of ps:1"), lambda: False)
+        receiver.follow(stream, ReplicationHello(0, 1, "life of ps:1"), lambda: False)
     assert taken_over
