@@ -167,13 +167,13 @@ def main() -> None:
         flag.strategy = "fsdp"
     strategy = strategy_of(flag, cluster)
     if flag.fault == "fails first" and rank == flag.of:
-        time.sleep(1.0)  # the others wait for it by then
+        await_file(flag.mark)
         raise OSError("the disk with the pictures is gone")
     if flag.fault == "ends first" and rank == flag.of:
-        time.sleep(1.0)
+        await_file(flag.mark)
         sys.exit("the flags are wrong")
     if flag.fault == "dies first" and rank == flag.of:
-        time.sleep(1.0)
+        await_file(flag.mark)
         os.kill(os.getpid(), signal.SIGKILL)
     if flag.fault == "twice":
         strategy_of(flag, cluster)

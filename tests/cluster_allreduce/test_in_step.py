@@ -228,10 +228,14 @@ def test_the_others_end_with_the_name(
 @pytest.mark.slow
 @pytest.mark.parametrize("of", [0, 1])
 def test_one_that_is_killed_before_its_first_step_is_named_at_once(
-    of: int, programs: Programs, ports: tuple[str, ...]
+    of: int, programs: Programs, ports: tuple[str, ...], tmp_path: Path
 ) -> None:
     """When nothing has been exchanged yet that could fail."""
-    workers = by_hand(programs, ports, "--fault=dies first", f"--of={of}", "--timeout_s=600")
+    mark = tmp_path / "mark"
+    workers = by_hand(programs, ports, "--fault=dies first", f"--of={of}", f"--mark={mark}", "--timeout_s=600")
+    for worker in workers[:of] + workers[of + 1 :]:
+        worker.wait_for(rf"^trainband: waiting for worker:{of} \(\d+ s\)$")
+    mark.touch()
     assert workers[of].wait() == -signal.SIGKILL
     for worker in workers[:of] + workers[of + 1 :]:
         assert worker.wait() in (1, LOST_A_PEER)
@@ -588,10 +592,13 @@ def test_workers_with_one_part_of_the_batch_should_bring_the_same(programs: Prog
     ],
 )
 def test_a_script_that_fails_before_it_trains_is_named(
-    of: int, fault: str, why: str, programs: Programs, ports: tuple[str, ...]
+    of: int, fault: str, why: str, programs: Programs, ports: tuple[str, ...], tmp_path: Path
 ) -> None:
     """XLA would end those who wait for it from C++."""
-    workers = by_hand(programs, ports, f"--fault={fault}", f"--of={of}", workers=2)
+    mark = tmp_path / "mark"
+    workers = by_hand(programs, ports, f"--fault={fault}", f"--of={of}", f"--mark={mark}", workers=2)
+    workers[1 - of].wait_for(rf"^trainband: waiting for worker:{of} \(\d+ s\)$")
+    mark.touch()
     # Where the chief, which is told, has left before it, XLA ends it from C++: it has failed in either case.
     assert workers[of].wait() in ((1, -signal.SIGABRT) if of else (1,))
     assert workers[1 - of].wait() == LOST_A_PEER

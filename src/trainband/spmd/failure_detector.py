@@ -208,8 +208,10 @@ class FailureDetector:
         if since is None or not self.peers:
             return
         slow = [i for i, peer in self.peers.items() if not peer.said.waits]
-        if self._activity.settled and self._activity.wait is None:
-            missing = [i for i, peer in self.peers.items() if i in slow or self._is_elsewhere(peer, now)]
+        if self._activity.wait is None:
+            # In the first call, a peer that has come may compile for long.
+            settled = self._activity.settled
+            missing = [i for i, peer in self.peers.items() if i in slow or (settled and self._is_elsewhere(peer, now))]
             self._activity.report_wait(", ".join(map(self._described, missing)))
         limit = self._timeout_s if self._activity.settled and self._activity.wait is None else self._start_s
         for index in slow:
