@@ -25,8 +25,8 @@ SHARES_S = {"pure": 1.0, "simulated": 5.0, "one process": 10.0, "several process
 LOOP_S = 0.0145
 """Processor time of `_loop` on an AMD EPYC, on which the suite takes as long as docs/testing.md says."""
 
-TOLERANCE = 2.0
-"""A core that others use, too, takes up to twice the time."""
+TOLERANCE = 4.0
+"""Other work on the machine has tests take up to twice the processor time, and rarely more."""
 
 _SCHEDULES = "tests/simulation/test_schedules.py::test_every_promise_holds_under_every_schedule"
 OVER = {
@@ -35,6 +35,7 @@ OVER = {
     f"{_SCHEDULES}[bounded-0-50]": 10.0,
     f"{_SCHEDULES}[standbys-0-50]": 20.0,
     f"{_SCHEDULES}[standbys-any-0-50]": 26.0,
+    "tests/ps/test_waiting_rules.py::test_promises_hold_in_any_order_of_events": 3.0,
     # Whichever test is the first computes what all of them look at.
     "tests/strategies/test_several_devices.py": 30.0,
     # These start a job and attack it, or parse all sources.

@@ -43,7 +43,7 @@ def test_a_job_outlives_a_worker(programs: Programs, ports: tuple[str, ...], tmp
     tasks["worker:0"].send(signal.SIGKILL)
     chief.wait_for("worker:0 is lost")
     again = start_task(programs, ports, "worker", 0)
-    chief.wait_for("worker:0 is there")
+    chief.wait_for("worker:0 is connected")
     over.touch()
     output = chief.succeed()
     assert "WEIGHTS [1.0, 2.0, 3.0, 4.0]" in output

@@ -90,7 +90,7 @@ def test_what_cannot_be_saved_or_loaded_is_named(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="does not exist at"):
         tf.saved_model.load(str(tmp_path / "nothing"))
     (tmp_path / "saved_model.pb").write_bytes(b"")
-    with pytest.raises(OSError, match="not read here"):
+    with pytest.raises(OSError, match="cannot be read here"):
         tf.saved_model.load(str(tmp_path))
 
 
