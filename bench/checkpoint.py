@@ -1,4 +1,4 @@
-"""The cost of checkpoints: a training that saves now and then, and saving and restoring beside `cp` and Orbax.
+"""The cost of checkpoints: a training run that saves now and then, and saving and restoring beside `cp` and Orbax.
 
 Saving (``--part training``): one ps and one worker on loopback train a model of M million float32 with Adam, its
 gradient cheap and dense. Segments of equal length alternate, without a save and with one that is ordered at their
@@ -15,7 +15,7 @@ Writing and reading (``--part disk``): params and Adam's state, 12 bytes a param
 
 They alternate for some rounds, each in a process of its own. Before each, nothing waits to be written to the disk, and
 what is read is in the page cache, and the machine has memory at hand, see `touch_memory`. A reader fills memory that is
-new to its process, as it is when a training starts; `cp` needs none. The speeds are those of the uncompressed bytes.
+new to its process, as when a training run starts; `cp` needs none. The speeds are those of the uncompressed bytes.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def figures(steps: int) -> list[tuple[str, float, Compressed, int]]:
 def main() -> None:
     """Prints the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=300, help="of each training")
+    parser.add_argument("--steps", type=int, default=300, help="of each training run")
     steps = parser.parse_args().steps
     table = Table("digits convnet")
     for heading in ("bytes", "times smaller", "file", "accuracy", "points lost"):

@@ -91,7 +91,7 @@ class Supervised:
         self._live(task)
 
     def poll(self) -> None:
-        """Note who has ended, and start anew what it is time for."""
+        """Note who has ended, and restart what is due."""
         now = time.monotonic()
         for task, lives in self.lives.items():
             life = lives[-1]

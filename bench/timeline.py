@@ -35,7 +35,7 @@ def update_moments(steps: Steps, rule: str) -> Floats:
     """Return the moments at which a worker was told of one more update, in order.
 
     Under Sync several workers are told of one update: the first of them counts. A ps that has gone back to a checkpoint
-    gives its versions anew, and they count again.
+    repeats its versions, and they count again.
     """
     applied = steps[steps["applied"] > 0]
     if rule != "sync" or not len(applied):

@@ -119,7 +119,7 @@ class TracedJob:
         self.plan = plan
         self.machines = machines
         self._directory = directory
-        # As `trainband run --restarts` has its tasks; other machines reach them, so that they need a secret.
+        # Like the tasks of `trainband run --restarts`; other machines reach them, so that they need a secret.
         compiled = compiled_environment(our_environment(WORKERS), directory / "compiled")
         self.tasks = Supervised(directory, {**compiled, **environment("secret", directory)})
         self._addresses = machines.addresses if machines is not None else tuple(free_addresses(PS + WORKERS))

@@ -71,6 +71,15 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         r"\b(?:\w*comput\w*|\w*train\w*|workers|replicas|processes) in step\b", "in lockstep", "workers compute in step"
     ),
+    Pattern(r"(?:\A|\n)\s*As `", "Like", "As `threading.Condition`."),
+    Pattern(r"\b(?:afresh|anew)\b", "again, from scratch", "it starts afresh"),
+    Pattern(
+        r"\b(?i:an?|each|every|another|one|any|later|next|last|previous|whole|new|other) training\b"
+        r"(?! (?:steps?|loop|jobs?|programs?|runs?|scripts?|streams?|calls?|data|process|function|examples?|tasks?|"
+        r"state|operation|batch|loss)\b)",
+        "training run",
+        "after a training of 30 s",
+    ),
     Pattern(r"\. So (?:does|do|did|is|are|was|were|has|have)\b", "subject first", "It ends. So does the ps."),
 )
 

@@ -1,6 +1,6 @@
 """Looks at a page as browsers do: takes its stream of events, as often as it is told to at the same time.
 
-`python -m bench.tasks.page_viewers HOST:PORT FILE`: FILE holds how many look, and may be written anew.
+`python -m bench.tasks.page_viewers HOST:PORT FILE`: FILE holds how many look, and may be rewritten.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def make_strategy(name: str, cluster: trainband.Cluster) -> Any:
 
 
 class Window(trainband.Hook):
-    """Measures the steps of one training between two of them.
+    """Measures the steps of one training run between two of them.
 
     Args:
       first: the number of the step after which it begins, counted from the beginning of the training.

@@ -1,10 +1,10 @@
 """One task of `bench.input_path`: a ps, or a worker that times its batches and its steps.
 
 The contract: flags ``--job_name ps|worker --task_index I --ps_hosts A --worker_hosts B,C --train_steps N --source NAME
---examples E``, and ``--positions`` where a position is asked for after each step, as in a training with checkpoints. A
-worker trains on its share of E made up images of 784 uint8, in batches of 100, and prints one line of JSON: input_s,
-the mean seconds that a step spent on its batch; step_s, the median seconds of a whole step; reads_ahead, whether a
-thread got the batches ready.
+--examples E``, and ``--positions`` where a position is asked for after each step, as in a training run with
+checkpoints. A worker trains on its share of E made up images of 784 uint8, in batches of 100, and prints one line of
+JSON: input_s, the mean seconds that a step spent on its batch; step_s, the median seconds of a whole step; reads_ahead,
+whether a thread got the batches ready.
 """
 
 from __future__ import annotations

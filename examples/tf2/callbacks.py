@@ -1,4 +1,4 @@
-"""Keras's callbacks: a training that is interrupted resumes, writes checkpoints, and stops early."""
+"""Keras's callbacks: a training run that is interrupted resumes, writes checkpoints, and stops early."""
 
 import json
 import os

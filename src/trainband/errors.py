@@ -43,7 +43,7 @@ class TrainbandError(Exception):
     """The root: everything that trainband raises on purpose."""
 
     def add_note(self, note: str, /) -> None:
-        """As `BaseException.add_note`, but without JAX's notice about its own frames.
+        """Like `BaseException.add_note`, but without JAX's notice about its own frames.
 
         JAX adds it to every exception that passes through a traced function, and Python prints notes last: the reader
         would find it where the message should be.

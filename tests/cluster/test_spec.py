@@ -100,7 +100,7 @@ BAD_SPECS: list[tuple[object, str]] = [
     ({"worker": 3}, r"ClusterSpec\.worker must be a list"),
     (
         {"worker": {-1: "a:1"}},
-        r"ClusterSpec\.worker: a task's index must be an integer of 0 or more with at most 9 digits, got -1",
+        r"ClusterSpec\.worker: a task's index must be a non-negative integer of at most 9 digits, got -1",
     ),
     ({"worker": {True: "a:1"}}, r"got True"),
     ({"worker": {"one": "a:1"}}, r"got 'one'"),

@@ -615,7 +615,9 @@ def test_those_who_wait_know_for_whom(programs: Programs, ports: tuple[str, ...]
     for worker in workers:
         worker.wait_for(r"^trainband: waiting for worker:2 to come up \(\d+ s\)$")
     second = programs.python("worker:1 again", *SCRIPT, environ=tasks[1])
-    second.fail("^error: Refused: worker:0 at .* knows another process as worker:1: give each its own task index")
+    second.fail(
+        "^error: Refused: worker:0 at .* knows another process as worker:1: give each process its own task index"
+    )
     for worker in (*workers, programs.python("worker:2", *SCRIPT, *flags, environ=tasks[2])):
         worker.succeed()
 

@@ -26,7 +26,7 @@ def _fresh_graph() -> Iterator[None]:
 
 
 def aborted(text: str = "gone") -> Exception:
-    """An error after which a session is made anew."""
+    """An error after which a session is recreated."""
     error: Exception = tf.errors.AbortedError(None, None, text)
     return error
 

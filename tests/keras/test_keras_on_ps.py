@@ -183,7 +183,7 @@ def frozen(model: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (changed, "has changed since the last training, but the model's values are on the parameter servers"),
+        (changed, "has changed since the last training run, but the model's values are on the parameter servers"),
         (recompiled, "was compiled again.*Save the model, and continue in a new program"),
         (frozen, "its frozen layers or their values have changed.*Save the model"),
     ],
@@ -216,7 +216,7 @@ def test_a_job_of_ps_wants_its_model_from_a_started_optimizer(make: Callable[...
     assert [
         line
         for line in job.said
-        if "has already made 7 updates; on parameter servers its averages start afresh" in line
+        if "has already made 7 updates; on parameter servers its averages start from scratch" in line
     ]
 
 

@@ -229,7 +229,7 @@ def test_one_that_may_not_is_not_heard_either(ps: Ps) -> None:
 
 CALLS: list[tuple[str, Callable[[str], Any], str]] = [
     ("begin", lambda who: m.Begin(0, who, 99, 200), "is in training 1; training 99 cannot follow it"),
-    ("begin", lambda who: m.Begin(0, who, 2, 1 << 61), "a training cannot end at version"),
+    ("begin", lambda who: m.Begin(0, who, 2, 1 << 61), "a training run cannot end at version"),
     ("begin", lambda who: m.Begin(0, who, 2, UNLIMITED + 1), "sent an invalid Begin"),
     ("begin", lambda who: m.Begin(0, who, 0, 5), "sent an invalid Begin"),
     ("begin", lambda who: m.Begin(0, who, 2, 5, (3, 1)), "must not decrease"),

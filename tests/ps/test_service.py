@@ -450,7 +450,7 @@ FIRST_WORDS: list[tuple[Any, str]] = [
     (m.Pull(), "a script did not identify itself first"),
     (b"GET / HTTP/1.1", "a script sent an invalid"),
     (m.Open(5, "life of worker:0"), "no worker has the number 5"),
-    (m.Open(0, "another life"), "worker number 0 is another process now"),
+    (m.Open(0, "another life"), "worker number 0 now belongs to another process"),
 ]
 
 

@@ -32,7 +32,7 @@ from trainband.wire.messages import calls as m
 from trainband.wire.messages.codec import encode
 
 DATA = [list(batches(12, seed=seed)) for seed in range(3)]
-"""Of each worker. A list can be iterated afresh, and its place is known."""
+"""Of each worker. A list can be iterated again, and its place is known."""
 
 
 def init(_: Any) -> Any:

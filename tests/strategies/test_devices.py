@@ -197,7 +197,7 @@ def test_a_jax_that_has_started_keeps_its_devices(four_gpus: Path) -> None:
 
 @pytest.mark.parametrize("wanted", ["gpu:", "gpu:x", "gpu:-1", "gpu:1:2", ":", "gpu: 1"])
 def test_a_device_that_does_not_read_as_one(wanted: str) -> None:
-    with pytest.raises(ClusterError, match="device must read like cpu, gpu or gpu:1, got"):
+    with pytest.raises(ClusterError, match="device must have the form cpu, gpu or gpu:1, got"):
         choose_device(wanted, 0, "worker:0", pytest.fail)
 
 

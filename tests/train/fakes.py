@@ -28,7 +28,7 @@ A, B, C = (np.full((4, 2), value, np.float32) for value in range(3))
 
 
 class Loader:
-    """Can be iterated afresh, and counts how often it was."""
+    """Can be iterated again, and counts how often it was."""
 
     def __init__(self, *batches: Any) -> None:
         self.batches = batches

@@ -1,4 +1,4 @@
-"""CheckpointDirectory: the checkpoints of one training, committed, found and removed by renaming.
+"""CheckpointDirectory: the checkpoints of one training run, committed, found and removed by renaming.
 
 A reader needs no lock and changes nothing. The directory may contain::
 
@@ -38,7 +38,7 @@ _LEFTOVER_FILE = re.compile(rf"\.{re.escape(BEST_FILE)}\.[0-9a-f]{{8}}\.tmp")
 
 
 class CheckpointDirectory:
-    """The checkpoints of one training. Only the holder of its `DirectoryLock` may call methods that change it."""
+    """The checkpoints of one training run. Only the holder of its `DirectoryLock` may call methods that change it."""
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         """Reads and creates nothing yet.

@@ -38,7 +38,7 @@ def opened_hdf5(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def checked_hdf5(opened: Path | IO[bytes], where: str) -> Iterator[Any]:
-    """As `opened_hdf5`, for an open file or a path from `fixed_path`. `where`: its name in errors."""
+    """Like `opened_hdf5`, for an open file or a path from `fixed_path`. `where`: its name in errors."""
     import h5py
 
     try:

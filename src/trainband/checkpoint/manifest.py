@@ -206,7 +206,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
       parts: the files, one from each ps.
       workers: the state of each worker, by task.
       sources: positions of data sources that workers share, as JSON texts; opaque here.
-      trainings: the global step at which each training of the script began.
+      trainings: the global step at which each training run of the script began.
       complete: whether the training had made all its updates.
       metrics: of a validation of these exact params, if there was one.
       worker_part: a file with the workers' own tensors.

@@ -281,7 +281,7 @@ class PartReader:
         return out
 
     def read_into(self, out: NDArray[Any], stored: Stored, start: int, stop: int, check: bool = True) -> None:
-        """As `read`, into a contiguous array with the shape and dtype of these rows.
+        """Like `read`, into a contiguous array with the shape and dtype of these rows.
 
         Raises:
           ValueError: the rows are not in the piece, or the array has another size.

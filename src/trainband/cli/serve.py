@@ -90,7 +90,7 @@ ADVICE = (
 @click.option(
     "--device",
     type=click.Choice(["cpu", "gpu", "tpu"]),
-    help="The device to compute on; a training may hold the accelerators.  [default: $JAX_PLATFORMS, or cpu]",
+    help="The device to compute on; a training run may hold the accelerators.  [default: $JAX_PLATFORMS, or cpu]",
 )
 @click.option("--max-batch", default=64, show_default=True, type=click.IntRange(min=1), help="Most examples a batch.")
 @click.option(

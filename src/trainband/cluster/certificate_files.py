@@ -22,7 +22,7 @@ REVOKED = "revoked"
 PS_NAME = "ps.trainband.internal"
 """A DNS name in the certificate of every ps, whatever its host: it marks the owner as a ps."""
 SCHEME = "trainband"
-"""Of the URIs with which certificates name their owners."""
+"""The scheme of the URIs with which certificates name their owners."""
 _MOST_BYTES = 1 << 20
 _SERIAL = re.compile(r"[0-9a-f]{1,40}")
 

@@ -12,7 +12,7 @@ from trainband.errors import ClusterError
 from trainband.runtime.regular_files import open_regular
 
 SECRET_BYTES = 32
-"""Of a new secret: as many random bits as the keys derived from it."""
+"""The length of a new secret: as many random bits as the keys derived from it."""
 _LEAST_CHARACTERS = 32
 _MOST_BYTES = 4096
 

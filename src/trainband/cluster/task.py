@@ -41,7 +41,7 @@ def check_index(index: object, field: str) -> int:
     # A bool is an int in Python, but the index True is surely a mistake.
     if isinstance(index, int) and not isinstance(index, bool) and 0 <= index < 10**9:
         return index
-    raise ClusterError(f"{field} must be an integer of 0 or more with at most 9 digits, got {_shortened(index)}.")
+    raise ClusterError(f"{field} must be a non-negative integer of at most 9 digits, got {_shortened(index)}.")
 
 
 def _shortened(value: object) -> str:

@@ -56,7 +56,7 @@ class Pruning:
     keeps them, and the parameter servers compute them, which do not slice a pruned variable. Steps are counted by the
     optimizer's own updates.
 
-    If a training begins from a checkpoint without its optimizer (`trainer.restore(path, optimizer=False)`), weights
+    If a training run begins from a checkpoint without its optimizer (`trainer.restore(path, optimizer=False)`), weights
     that are exactly 0 there stay so, unless the whole variable is.
 
     Args:

@@ -22,7 +22,7 @@ class Split:
       labels: int32[n], 0..9.
 
     Raises:
-      DataError: a wrong dtype or shape, no image at all, images and labels of different number, a label over 9.
+      DataError: a wrong dtype or shape, no images, different numbers of images and labels, or a label over 9.
     """
 
     images: NDArray[np.uint8]

@@ -19,7 +19,7 @@ from trainband.errors import DataError
 from trainband.runtime.regular_files import read_regular
 
 MOST_BYTES = 2 << 30
-"""Of a file and of its content; EMNIST, the largest data set in this form, has 0.6 GB."""
+"""The largest file, and the largest content; EMNIST, the largest data set in this form, has 0.6 GB."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNSIGNED_BYTE = 0x08

@@ -13,7 +13,7 @@ from trainband.errors import DataError
 from trainband.runtime.formatting import PLAIN
 
 MOST_PIECES_REPORTED = 10_000
-"""In one request."""
+"""The most pieces in one request."""
 MOST_PIECES_AHEAD = 1_000_000
 """Pieces that workers may claim without having been given them, as they do after a restore."""
 

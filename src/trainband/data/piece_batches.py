@@ -65,7 +65,7 @@ class PieceBatches:
         """Returns the next batch, which `pop_contents` then describes; `None` if too little was read for one.
 
         Raises:
-          DataError: `load` returned what cannot be a batch, or no example for as many pieces as an epoch has.
+          DataError: `load` returned something other than a batch, or no example in a whole epoch of pieces.
         """
         if self._barren > self._settings.pieces:
             raise DataError(f"load returned no example for any of {self._barren} pieces of {self._name!r}.")

@@ -229,7 +229,7 @@ class SharedIterator(Iterator[Any]):
         self._send_last_report()
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the training's position, in plain values; batches not trained on come again."""
+        """Returns the training's position, in plain values; batches not trained on are read again."""
         # A piece from its own ledger must arrive before the state is taken; a job's ledger may be slow to answer.
         with self._asking if self._owner.alone else nullcontext(), self._lock:
             state = {**self._visits.state(), "visited": self._owner.report.examples_visited}

@@ -58,7 +58,7 @@ class Visits:
 
     @property
     def progress(self) -> tuple[tuple[int, int, int], ...]:
-        """The progress in each piece that is held, or was held according to a state that was not reported yet."""
+        """The progress in each piece that is held, or was held according to a state that has not been reported yet."""
         return self._claims or tuple((*hold.piece, hold.unit - hold.begin) for hold in self._holds.values())
 
     def reported(self, finished: Iterable[Piece]) -> None:

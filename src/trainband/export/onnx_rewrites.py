@@ -54,7 +54,7 @@ def _reshard(array: Any, **_: Any) -> Any:
 
 
 def _rem(left: Any, right: Any, **_: Any) -> Any:
-    """Of integers; jax2onnx's plugin needs known lengths."""
+    """The remainder of integers; jax2onnx's plugin needs known lengths."""
     return left - jax.lax.div(left, right) * right if jnp.issubdtype(left.dtype, jnp.integer) else None
 
 

@@ -23,7 +23,7 @@ class TrainingRecord:
 
     Attributes:
       strategy: its name.
-      trainings: the global steps at which the script's trainings began.
+      trainings: the global steps at which the script's training runs began.
       complete: whether the training is over.
       last_step: the global step at which it was to end.
       used_up: whether it ended because its batches are used up.
@@ -116,7 +116,7 @@ class RestoreFrom:
     Attributes:
       candidates: checkpoints, the best first; iterating may report why one cannot be used.
       worker_state: of each worker in a checkpoint, by number.
-      optimizer: whether the optimizer state is restored or starts afresh.
+      optimizer: whether the optimizer state is restored or starts from its initial values.
     """
 
     candidates: Callable[[], Iterable[Checkpoint]]

@@ -18,7 +18,7 @@ from trainband.runtime.step_times import StepTimes
 
 
 class Steps(Protocol):
-    """Makes the steps of one training."""
+    """Makes the steps of one training run."""
 
     place: Callable[[PyTree], PyTree] | None
     """Moves a batch to the device ahead of its step; `None` if steps take batches as they are."""
@@ -44,13 +44,13 @@ class Steps(Protocol):
         ...
 
     def start_training(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
-        """Begins a training until global step `last_step`; returns whether any update is left to make.
+        """Begins a training run until global step `last_step`; returns whether any update is left to make.
 
         The chief's values count; a worker that becomes the chief while it waits for them uses its own.
 
         Args:
           last_step: `None` for no limit.
-          trainings: the global step at which each of the script's trainings began, including this one.
+          trainings: the global step at which each of the script's training runs began, including this one.
         """
         ...
 

@@ -29,7 +29,7 @@ class WorkerRow:
     memory_bytes: int = 0
     """Resident memory of its process; here and below, 0 if its platform does not report it."""
     device_memory_bytes: int = 0
-    """In use on all its devices together."""
+    """Device memory in use, on all its devices together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class TrainingStatus:
     """The training that began last, as one task knows it.
 
     Attributes:
-      starts: the global steps at which the script's trainings began in a job that is already under way; once this
+      starts: the global steps at which the script's training runs began in a job that is already under way; once this
         training has begun, on every worker, including this one.
       last_step: the global step at which it ends, as the chief reports; `None` without a limit.
       unused: how many of this task's last batches changed nothing, because another task had ended the training.

@@ -49,7 +49,7 @@ class WorkerStatus(Struct, frozen=True):
     memory_bytes: int = 0
     """Resident memory of its process; here and below, 0 if its platform does not report it."""
     device_memory_bytes: int = 0
-    """In use on all its devices together."""
+    """Device memory in use, on all its devices together."""
     device_memory_limit_bytes: int = 0
     """The limit for its process."""
     version: f.Word = ""
@@ -121,7 +121,7 @@ class PsStatus(Struct, frozen=True):
     update_s: float = 0.0
     """Seconds spent on updates of this status's shard since this ps holds it."""
     ps_addresses: tuple[f.Word, ...] = ()
-    """Of all ps of the job, by index: a viewer that knows one ps finds the others."""
+    """Addresses of all ps of the job, by index: a viewer that knows one ps finds the others."""
     memory_bytes: int = 0
     """Resident memory of its process; 0 if its platform does not report it."""
     learning_rate: float | None = None

@@ -38,7 +38,7 @@ class Callbacks(keras.callbacks.CallbackList):  # type: ignore[misc, name-define
             callback.on_train_batch_begin(batch, logs=logs or {})
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Calls them in this thread, so that a callback sees the logs of its batch."""
+        """Calls the callbacks in this thread, so that each sees the logs of its batch."""
         found = None
         if self._at_end:
             found = {name: float(value) if np.ndim(value) == 0 else value for name, value in (logs or {}).items()}
@@ -59,7 +59,7 @@ def _handles_batches(callback: Any, when: str) -> bool:
 
 
 class Bridge(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
-    """Tells a training, and the order of its examples, the epoch of Keras's loop."""
+    """Passes the epoch of Keras's loop to the training run and to the order of its examples."""
 
     def __init__(self, training: Training, order: Order) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Bridge(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
 
 
 def with_bridge(callbacks: Any, training: Training, order: Order, **settings: Any) -> Any:
-    """Returns Keras's list of a `fit`'s callbacks, with a bridge to a training.
+    """Returns Keras's list of a `fit`'s callbacks, with a bridge to a training run.
 
     Args:
       callbacks: as for Keras: its own list, which is kept, or anything else.

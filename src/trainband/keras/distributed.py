@@ -150,7 +150,7 @@ class Distributed:
         )
 
     def _train(self, share: Share, order: Order, x: Any, callbacks: Any, initial_epoch: int, **settings: Any) -> Any:
-        """Runs Keras's `fit` on split data, with the steps of a training."""
+        """Runs Keras's `fit` on split data, with the steps of a training run."""
         model, strategy = self._model, self.strategy
         epochs, updates = settings["epochs"], settings["steps_per_epoch"] or x.num_batches
         if not strategy.is_chief:
@@ -215,7 +215,7 @@ class Distributed:
         return job
 
     def _steps_done(self) -> int:
-        """Returns the updates of a first training before a restart, from its newest checkpoint."""
+        """Returns the updates of a first training run before a restart, from its newest checkpoint."""
         if self._directory is None or self._fits > 1:
             return 0
         try:
@@ -266,7 +266,7 @@ class Distributed:
         return dict(self._training.results())
 
     def _set_aside(self, name: str) -> Callable[..., Any]:
-        """Wraps Keras's own method, which sees the model's own values, even during a training."""
+        """Wraps Keras's own method, which sees the model's own values, even during a training run."""
 
         def call(*args: Any, **settings: Any) -> Any:
             self._serve()

@@ -27,7 +27,7 @@ class Job:
     Args:
       model: built and compiled, with its optimizer built.
       strategy: trains it.
-      batch: one like those to come.
+      batch: an example of the batches to train on.
       say: prints lines for people.
 
     Raises:
@@ -93,7 +93,7 @@ class Job:
         return bool(np.array_equal(digest_of(self.model, self._parts.frozen), self._digest))
 
     def begun(self) -> None:
-        """Takes over changes to the model since the job last read it; call when a training has begun.
+        """Takes over changes to the model since the job last read it; call when a training run has begun.
 
         Raises:
           ModelError: it has changed, but its values belong to a job on parameter servers.
@@ -105,14 +105,14 @@ class Job:
         if self._on_ps:
             if changed and not fresh:
                 raise ModelError(
-                    f"fit: {changed[0]} (and {len(changed) - 1} more) has changed since the last training, but the "
+                    f"fit: {changed[0]} (and {len(changed) - 1} more) has changed since the last training run, but the "
                     "model's values are on the parameter servers, where only training changes them. Continue from here "
                     "in another job: save the model, and load it in a new program."
                 )
             if fresh and self._optimizer_has_begun() and engine.peers.is_chief and engine.checkpoints.restored is None:
                 self._say(
                     f"the optimizer {self.model.optimizer.name} has already made {self._iterations()} updates; on "
-                    "parameter servers its averages start afresh"
+                    "parameter servers its averages start from scratch"
                 )
             return
         together = self._strategy.gradients_per_update > 1
@@ -122,7 +122,7 @@ class Job:
             engine.values.assign(*self._values_of_model())
 
     def adopt_changes(self) -> None:
-        """Takes over a callback's changes to the model during a training.
+        """Takes over a callback's changes to the model during a training run.
 
         Raises:
           ModelError: there are several tasks, but callbacks run on the chief only.

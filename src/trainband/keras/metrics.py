@@ -1,4 +1,4 @@
-"""Keras's metrics over a training, summed from each step's contribution."""
+"""Keras's metrics over a training run, summed from each step's contribution."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MetricLayout:
 
     Args:
       model: compiled, its metrics built.
-      step: of a batch like those to come.
+      step: of an example of the batches to train on.
     """
 
     def __init__(self, model: Any, step: Step) -> None:
@@ -193,7 +193,7 @@ class RunningMetrics:
         self.reset()
 
     def reset(self) -> None:
-        """Starts afresh."""
+        """Clears the sums at the start of an epoch."""
         with self._lock:
             self._pending: list[tuple[Any, int]] = []
             self._total = np.zeros(self._layout.size, np.float64)

@@ -18,7 +18,7 @@ from trainband.train.session import MonitoredSession
 
 
 class Training:
-    """One training of a job, in the steps of Keras's loop.
+    """One training run of a job, in the steps of Keras's loop.
 
     An epoch is a number of the job's updates, on any worker. If workers run at their own speeds, a step of Keras's loop
     ends when the job has made that update: at once, if another has made it already.
@@ -174,7 +174,7 @@ class Training:
         except BaseException:
             self._failed = True
             raise
-        if report.steps:  # else the whole training had already ended
+        if report.steps:  # else the whole training run had already ended
             self._job.running.add(report.metrics[CONTRIBUTION], examples_in(batch))
 
     def _rate_now(self) -> Any:

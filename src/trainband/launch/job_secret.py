@@ -58,7 +58,7 @@ class JobSecret:
             certificates.issue(self.directory, name, list(hosts))
 
     def publish(self, addresses: Iterable[str]) -> None:
-        """Lets the user's commands find it by the address of a ps. If links cannot be made, they do not."""
+        """Links it to the addresses of the ps for the user's commands. Does nothing if links cannot be made."""
         self._unpublish()
         with contextlib.suppress(OSError):
             directory = private_directory(self._environ)

@@ -10,7 +10,7 @@ class Grace:
     """How long to wait for tasks to exit, in seconds."""
 
     ps_s: float = 10.0
-    """For the ps, after every worker has succeeded."""
+    """How long to wait for the ps after every worker has succeeded."""
     stop_s: float = 20.0
     """Between SIGTERM and SIGKILL: time for the current step and a last checkpoint."""
     kill_s: float = 5.0

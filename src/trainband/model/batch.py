@@ -64,7 +64,7 @@ class BatchStack(NamedTuple):
     """The batches of several steps, stacked.
 
     Attributes:
-      batch: as one step's, with another axis in front of each array.
+      batch: has the structure of one step's batch; each array has the steps as an additional first axis.
     """
 
     batch: PyTree
@@ -75,9 +75,9 @@ class Several:
     """The batches of several steps that are computed in one call, one after the other.
 
     Attributes:
-      batches: one for each step, all of one shape.
+      batches: one for each step, all of the same shape.
       last: whether nothing follows them.
-      stack: the same stacked, each array with another axis in front, if all are NumPy's; else `None`.
+      stack: the batches stacked along an additional first axis, if all arrays are NumPy's; else `None`.
     """
 
     batches: tuple[PyTree, ...]

@@ -127,7 +127,7 @@ class Model:
 
     @property
     def loss_takes_key(self) -> bool:
-        """Whether the loss has a third parameter, for a random key; with a state, its fourth always is one."""
+        """Whether the loss takes a random key: as its third parameter, or, with a model state, as its fourth."""
         return self.init_state is not None or accepts_key(self.loss)
 
     def first_params(self) -> PyTree:

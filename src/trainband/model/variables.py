@@ -17,7 +17,7 @@ PyTree = Any
 """Any nest of containers that JAX knows, with arrays as leaves."""
 
 MOST_BYTES = (1 << 63) - 1
-"""Of one variable: the largest size that NumPy can count."""
+"""Limit for one variable: the largest size that NumPy can count."""
 
 LONE_LEAF = "params"
 """The name of the only variable if the params are one bare array."""

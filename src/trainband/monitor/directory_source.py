@@ -70,7 +70,7 @@ class DirectorySource:
     It only reads.
 
     Args:
-      path: the `checkpoint_dir` of a training.
+      path: the `checkpoint_dir` of a training run.
       alone: whether the directory is the only source; it then also supplies the job's state and events.
       lives: whether the job is known to run until `end` is called, however rarely its history grows.
       clock: seconds since 1970.
@@ -83,7 +83,7 @@ class DirectorySource:
         self, path: Path, feed: LiveFeed, *, alone: bool, lives: bool = False, clock: Clock = time.time
     ) -> None:
         if not path.is_dir():
-            raise YourError(f"--checkpoint-dir {path} is not a directory; give the checkpoint_dir of a training.")
+            raise YourError(f"--checkpoint-dir {path} is not a directory; give the checkpoint_dir of a training run.")
         self._path = path
         self._feed = feed
         self._alone = alone

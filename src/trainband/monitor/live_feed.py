@@ -60,7 +60,7 @@ class Run(Struct, frozen=True):
     steps: int
     """The last global step."""
     points: int
-    """Of all curves together; it grows when there are new points."""
+    """Number of points in all curves together; it grows when there are new points."""
     reason: str
     """Why it ended; empty while it runs."""
     curves: dict[str, Curve]

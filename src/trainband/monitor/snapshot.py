@@ -112,7 +112,7 @@ class JobSnapshot(Struct, frozen=True):
     staleness_p99: float = 0.0
     staleness_max: int = 0
     bytes_in: int = 0
-    """Of all ps together."""
+    """Bytes received by all ps together."""
     bytes_out: int = 0
     bytes_saved: int = 0
     bytes_in_rate: float = 0.0

@@ -104,7 +104,7 @@ class PageRecorder:
         self.state = RecorderState()
         """Frozen; replaced as a whole."""
         self.trace: Event | None = None
-        """Of the last successful recording."""
+        """The trace of the last successful recording."""
 
     def start(self, steps: int) -> RecorderState:
         """Begins a recording, unless one is running; returns its state."""

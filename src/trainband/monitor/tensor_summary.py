@@ -25,12 +25,12 @@ class TensorSummary(Struct, frozen=True):
 
     name: str
     global_step: int
-    """Of the checkpoint that they are from, or of the job when they were read."""
+    """The global step of the checkpoint that they are from, or of the job when they were read."""
     elements: int
     finite: int
     zeros: int
     minimum: float | None
-    """Of the finite values, as are the fields below; `None` without any."""
+    """The smallest finite value; `None` without any. The fields below also cover finite values only."""
     maximum: float | None
     mean: float | None
     deviation: float | None
@@ -38,7 +38,7 @@ class TensorSummary(Struct, frozen=True):
     norm: float | None
     """The Euclidean norm."""
     counts: tuple[int, ...]
-    """Of `BINS` bins of equal width from minimum to maximum."""
+    """Counts in `BINS` bins of equal width from minimum to maximum."""
 
 
 def summarise(checkpoint: Checkpoint, name: str) -> TensorSummary:

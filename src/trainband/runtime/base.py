@@ -16,7 +16,7 @@ Clock = Callable[[], float]
 
 
 class Lock(Protocol):
-    """As `threading.Lock`, or `threading.RLock` if documented as recursive."""
+    """Like `threading.Lock`, or `threading.RLock` if documented as recursive."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
 
@@ -30,7 +30,7 @@ class Lock(Protocol):
 
 
 class Condition(Protocol):
-    """As `threading.Condition`."""
+    """Like `threading.Condition`."""
 
     def wait(self, timeout: float | None = None) -> bool: ...
 
@@ -46,7 +46,7 @@ class Condition(Protocol):
 
 
 class Event(Protocol):
-    """As `threading.Event`."""
+    """Like `threading.Event`."""
 
     def is_set(self) -> bool: ...
 
@@ -58,7 +58,7 @@ class Event(Protocol):
 
 
 class Thread(Protocol):
-    """As `threading.Thread`; always a daemon."""
+    """Like `threading.Thread`; always a daemon."""
 
     def start(self) -> None: ...
 

@@ -29,7 +29,7 @@ class Metric(Protocol):
     """`counter`, `gauge` or `histogram`."""
 
     def samples(self) -> Iterable[Sample]:
-        """Every line."""
+        """Yields every line."""
         ...
 
 
@@ -69,7 +69,7 @@ class Family:
         return sum(self._values.values())
 
     def samples(self) -> Iterable[Sample]:
-        """Every line."""
+        """Yields every line."""
         return ((self.name, labels, value) for labels, value in self._values.items())
 
 

@@ -31,9 +31,9 @@ REQUESTS = 8
 """How many are answered at a time; the next is refused with 503."""
 REQUEST_BYTES = 16 * 1024
 DEADLINE_S = 10.0
-"""For a request and its answer: Prometheus' own default timeout."""
+"""Deadline for a request and its answer: Prometheus's own default timeout."""
 _MAKE_ROOM_S = 0.5
-"""For the thread of a closed connection to end."""
+"""How long to wait for the thread of a closed connection to end."""
 FRESH_S = 0.25
 """How long an answer is cached for all clients, so that none can make a task collect metrics all the time."""
 

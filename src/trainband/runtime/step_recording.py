@@ -34,7 +34,7 @@ class Span(Struct, frozen=True, array_like=True):
     begin: Moment
     end: Moment
     global_step: Count = 0
-    """Of a `step`: the job's when it was over."""
+    """For a `step`: the job's global step when it was over."""
 
 
 class PushMoments(Struct, frozen=True, array_like=True):

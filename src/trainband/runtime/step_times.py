@@ -56,7 +56,7 @@ class StepTimes:
                 self.recorder = None
 
     def seconds(self) -> dict[str, float]:
-        """Of each part."""
+        """Returns the seconds of each part."""
         return {part: getattr(self, part) for part in PARTS}
 
     def record_wait(self, name: str, begin: float, end: float) -> None:

@@ -98,7 +98,7 @@ class BatchSharding:
         self._places: dict[tuple[int, ...], list[tuple[jax.Device, int, int]]] = {}
         """For each shape of a global array, the rows of this process's part that each device gets."""
         self._known: dict[int, _Known] = {}
-        """By the id of a batch's first array."""
+        """Known batches, by the id of their first array."""
         here = [device for device in mesh.devices.flat if device.process_index == process]
         self._only = here[0] if len(here) == 1 else None
         """The device of this process in the mesh, if it has only one."""
@@ -122,7 +122,7 @@ class BatchSharding:
         self._rows = rows
 
     def forget(self) -> None:
-        """Allows another batch size in the next training."""
+        """Allows another batch size in the next training run."""
         self._rows = None
 
     @property

@@ -41,7 +41,7 @@ class ChiefSaving:
         self.at = at
         self.committed = committed
         self.worker_state: bytes | None = None
-        """Of this process; set once the values have been taken."""
+        """The worker state of this process; set once the values have been taken."""
         self.started_at: float | None = None
         """When its values were taken, by `time.monotonic`."""
         self.step: int | None = None
@@ -56,7 +56,7 @@ class ChiefSaving:
 
     @property
     def waits(self) -> bool:
-        """Whether it still waits for its step: no values have been taken."""
+        """Whether its step has not been reached, so that no values have been copied."""
         return self._thread is None
 
     def due(self, step: int) -> bool:
@@ -147,7 +147,7 @@ class Checkpoints:
         self.worker_state: WorkerState | None = None
         """This process's state in it."""
         self.status: CheckpointStatus | None = None
-        """Of the last committed one."""
+        """The status of the last committed checkpoint."""
         self._saving: ChiefSaving | None = None
         self._announced: ChiefSaving | None = None
         self._saved_step: int | None = None
@@ -158,7 +158,7 @@ class Checkpoints:
         pipeline.announcement = self._announcement
 
     def start_training(self) -> None:
-        """Forgets orders of the previous training, which the other processes no longer receive."""
+        """Forgets orders of the previous training run, which the other processes no longer receive."""
         self._saved_step = None
         if self._group.count > 1:
             self._saving = self._announced = None

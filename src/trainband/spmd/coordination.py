@@ -32,10 +32,10 @@ NEVER_S = 7 * 24 * 3600
 """JAX's own timeout for a silent task: ours is shorter, and ends with a message."""
 
 CALL_S = 5
-"""For one call to the service."""
+"""Deadline for one call to the service."""
 
 CONNECT_S = 300
-"""For the client to reach the service; all tasks are up by then. JAX ends the process afterwards."""
+"""Deadline for the client to reach the service; all tasks are up by then. JAX ends the process afterwards."""
 
 _lock = threading.Lock()
 _started = ""

@@ -1,4 +1,4 @@
-"""EndOfTraining: why processes that compute in lockstep end a training, as they tell one another."""
+"""EndOfTraining: why processes that compute in lockstep end a training run, as they tell one another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from trainband.spmd.process_group import Group
 
 
 class EndOfTraining:
-    """The reasons why processes cannot continue, for one training after another.
+    """The reasons why processes cannot continue, for one training run after another.
 
     Args:
       group: the processes.

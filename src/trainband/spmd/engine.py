@@ -1,4 +1,4 @@
-"""SpmdEngine: runs a training that all devices of a mesh compute as one program."""
+"""SpmdEngine: trains in one program that all devices of a mesh compute."""
 
 from __future__ import annotations
 

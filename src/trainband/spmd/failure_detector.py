@@ -18,22 +18,22 @@ POLL_S = 0.05
 """Between two reads of a value."""
 
 BEAT_S = 0.5
-"""Between two heartbeats."""
+"""Seconds between two heartbeats."""
 
 ALARMED_S = 2.0
 """How long a process may be silent once an exchange has failed: one has died, and the question is which."""
 
 CROSSED_S = 2.0
-"""For two processes that seem to wait for each other at different places in the program."""
+"""How long to wait when two processes seem to wait for each other at different places in the program."""
 
 COME_OUT_S = 2.0
-"""For the main thread to end by itself once a peer is known to be gone."""
+"""How long to wait for the main thread to end by itself once a peer is known to be gone."""
 
 LINGER_S = 3.0
-"""For the others to read why the chief has gone: the key-value store is in its process."""
+"""How long to wait for the others to read why the chief has gone: the key-value store is in its process."""
 
 LEAVE_S = LINGER_S + 2.0
-"""To tell the others, and for JAX to shut down."""
+"""How long telling the others and shutting JAX down may take."""
 
 IN_ORDER = (
     "workers that compute in lockstep must make the same calls in the same order, including fit and restore and, if "

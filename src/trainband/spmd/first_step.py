@@ -1,4 +1,4 @@
-"""FirstStep: what the processes of a job compare at the first step of a training."""
+"""FirstStep: what the processes of a job compare at the first step of a training run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainband.spmd.step_inputs import StepInputs
 
 
 class FirstStep:
-    """Compares batches before a training's first step, and params after the job's first.
+    """Compares batches before a training run's first step, and params after the job's first.
 
     Args:
       model: what is trained.

@@ -79,9 +79,9 @@ class GradientFunction:
 
         Args:
           params, state: the state as the previous batch left it.
-          carry: of the step.
-          batch: one.
-          number: of the batch in the step, from 0.
+          carry: the carry of the step.
+          batch: one batch.
+          number: the number of the batch in the step, from 0.
           weight: its share of the step's examples.
 
         Returns:

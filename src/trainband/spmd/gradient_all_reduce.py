@@ -35,12 +35,12 @@ class AllReduced:
         self.plan = plan
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], _Plan]:
-        """For JAX."""
+        """Implements JAX's pytree protocol."""
         return self.arrays, self.plan
 
     @classmethod
     def tree_unflatten(cls, plan: _Plan, arrays: Sequence[Any]) -> AllReduced:
-        """For JAX."""
+        """Implements JAX's pytree protocol."""
         return cls(arrays, plan)
 
     def sum(self) -> PyTree:

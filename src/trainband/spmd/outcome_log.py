@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 
 class OutcomeLog:
-    """The outcomes of one training after another. A step's outcome is known a call later."""
+    """The outcomes of one training run after another. A step's outcome is known a call later."""
 
     def __init__(self) -> None:
         self.loss: float | None = None
-        """Of the latest step whose outcome is known."""
+        """The loss of the latest step whose outcome is known."""
         self.start_training()
 
     def start_training(self) -> None:
-        """Begins a training."""
+        """Begins a training run."""
         self._known: list[tuple[int, float]] = []
         """The global step after each step settled since the last report, and its loss."""
         self._refusal = ""

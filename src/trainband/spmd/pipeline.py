@@ -1,4 +1,4 @@
-"""Pipeline: a training's calls under way, and the outcomes of earlier ones."""
+"""Pipeline: a training run's calls under way, and the outcomes of earlier ones."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Outcome(NamedTuple):
     """The outcome of a call of one or several steps, read once it is computed.
 
     Attributes:
-      number: of the call in this training, from 0, including those that change nothing.
-      steps: how many it has.
+      number: the number of the call in this training run, from 0, including calls that change nothing.
+      steps: number of steps in the call.
       real: how many of its steps, from the first, had a batch to train on.
-      flags: of each step, see `StepFlags`.
+      flags: the flags of each step; see `StepFlags`.
     """
 
     number: int
@@ -83,7 +83,7 @@ class Pipeline:
       state: what it changes.
       group: the processes that compute it.
       control: what this process tells the others with each call; `None` without others.
-      ending: why trainings end.
+      ending: why training runs end.
       per_call: steps in a call.
       say: told of refusals.
     """

@@ -16,7 +16,7 @@ from pathlib import Path
 from trainband.errors import ClusterError
 
 _MOST_BYTES = 100
-"""Of a socket's path: the system's limit is 104 to 108 bytes."""
+"""The longest path of a socket: the system's limit is 104 to 108 bytes."""
 
 
 class PrivateSocket:

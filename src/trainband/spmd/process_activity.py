@@ -69,7 +69,7 @@ class Activity:
 
     @contextlib.contextmanager
     def waiting(self, wait: Wait | None = None) -> Iterator[None]:
-        """A context in which this process waits for a value of others, or only for the store."""
+        """A context in which this process waits for a value from other processes, or only for the store."""
         waited, self.waits_since = self.waits_since, self._clock()
         self.reported_at = self.waits_since
         self.wait = wait

@@ -153,7 +153,7 @@ class ProcessGroup:
         """Separates the messages of the next engine from those of the previous ones."""
         report_joined()
         self._engine += 1
-        self._activity.step = (0, 0)  # trainings are counted from 1 again
+        self._activity.step = (0, 0)  # training runs are counted from 1 again
 
     def _path_of(self, key: str) -> str:
         return f"messages/{self._engine}/{key}"
@@ -363,7 +363,7 @@ class SingleProcess:
         return self.task
 
     def start_engine(self) -> None:
-        """Forgets what was published."""
+        """Removes the values published for an earlier engine."""
         self._values.clear()
 
     def publish(self, key: str, value: Any) -> None:

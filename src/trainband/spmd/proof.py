@@ -30,9 +30,9 @@ _MAC_BYTES = 32
 _REFUSED = bytes(_MAC_BYTES)
 """The listener's answer to a caller without the secret. It just hangs up on one that may try again."""
 RENDEZVOUS, COORDINATION = PURPOSES = "rendezvous", "coordination"
-"""Of connections."""
+"""The purposes of connections."""
 PROOF_S = 5.0
-"""For the other end's part."""
+"""Deadline for the other end's part."""
 _RECORD_HEADER_BYTES = 5
 _TAKEN_IN = "taken in"
 _MOST_VERDICT = 400

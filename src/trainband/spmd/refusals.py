@@ -1,4 +1,4 @@
-"""Refusals: the gradients of a training that were not finite."""
+"""Refusals: the gradients of a training run that were not finite."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from trainband.errors import NonFiniteGradient
 from trainband.runtime.waiting import Say
 
 MOST = 100
-"""In a row, after which a replica gives up: its model is broken for good, and it would repeat this forever."""
+"""Refusals in a row after which a replica gives up: its model is broken for good, and it would repeat this forever."""
 
 
 class Refusals:
@@ -20,10 +20,10 @@ class Refusals:
         self._say = say
         self._in_a_row = 0
         self.total = 0
-        """In the latest training."""
+        """Refusals in the latest training run."""
 
     def start_training(self) -> None:
-        """Begins a training."""
+        """Begins a training run."""
         self.total = 0
 
     def none(self) -> None:

@@ -33,9 +33,9 @@ MESSAGE_S = 1.0
 SILENT_S = 3 * MESSAGE_S
 """Without a message, after which a worker waits for the chief itself."""
 KEEP_S = 30
-"""Of silence on a connection, after which the kernel probes it."""
+"""Seconds of silence on a connection after which the kernel probes it."""
 ANSWER_S = 5.0
-"""For an answer, or a connection."""
+"""Deadline for an answer, or a connection."""
 _NO_PROOF = Proof()
 
 RUNS = "check that it runs"
@@ -171,7 +171,7 @@ def _await_chief(
             why = one_line(answer.removeprefix(GAVE_UP), MOST_OF_A_LINE).rstrip(".")
             to_come_up, advice = f"{where} to come up again, which gave up: {why}", "then start the job again"
         if answer == TAKEN:
-            raise Refused(f"{where} knows another process as {tasks[index]}: give each its own task index.")
+            raise Refused(f"{where} knows another process as {tasks[index]}: give each process its own task index.")
         runtime.sleep(LOOK_S)  # it has gone, and may come back
 
 

@@ -49,7 +49,7 @@ class Place(Protocol):
 
     @property
     def address(self) -> str:
-        """For gRPC."""
+        """The address to give to gRPC."""
         ...
 
     def listen(self) -> Listener:

@@ -1,4 +1,4 @@
-"""MeshSteps: the steps of a training that all devices of a mesh compute as one program."""
+"""MeshSteps: the steps of a training run that all devices of a mesh compute as one program."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class MeshSteps(Steps):
         key = f"begin/{self._training_number}"
         if group.is_chief:
             group.publish(key, [last_step, list(trainings)])
-        limit, begun = group.receive(key, "begins a training")
+        limit, begun = group.receive(key, "begins a training run")
         self._starts = tuple(begun)
         pipeline.start_training(limit, self._training_number)
         if self._first is not None:
@@ -110,7 +110,7 @@ class MeshSteps(Steps):
 
     @override
     def step(self, batch: PyTree) -> StepReport:
-        """As `Steps.step`.
+        """Like `Steps.step`.
 
         Raises:
           DataError: the batch cannot be split over the devices, or the processes' batches differ in shape.
@@ -141,7 +141,7 @@ class MeshSteps(Steps):
         return self._ended_report(report) if pipeline.ended else report
 
     def _ended_report(self, report: StepReport) -> StepReport:
-        """Returns a report adapted to a training that a process has ended for all."""
+        """Returns a report adapted to a training run that a process has ended for all."""
         pipeline = self._pipeline
         done = pipeline.ended == FINISHED
         if done:
@@ -179,7 +179,7 @@ class MeshSteps(Steps):
 
     @override
     def statistics(self) -> TaskStatistics:
-        """As `Steps.statistics`: this process has made every step of the job."""
+        """Like `Steps.statistics`: this process has made every step of the job."""
         pipeline, memory = self._pipeline, self._devices.memory()
         return TaskStatistics(
             task=self._group.task,

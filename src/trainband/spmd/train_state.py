@@ -1,4 +1,4 @@
-"""TrainState: the values that a training changes."""
+"""TrainState: the values that a training run changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainband.model.variables import PyTree, path_name
 
 
 class TrainState(NamedTuple):
-    """The values that a training changes.
+    """The values that a training run changes.
 
     Attributes:
       params, optimizer, state: the params, the optimizer's state and the model's.

@@ -59,7 +59,7 @@ class MeshValues(Values):
 
     @override
     def params(self) -> PyTree:
-        """As `Values.params`; if they are in parts, all processes must ask for them together."""
+        """Like `Values.params`; if they are in parts, all processes must ask for them together."""
         return self._asked_for("asks for the params", self._state.now.params)
 
     @override
@@ -68,7 +68,7 @@ class MeshValues(Values):
 
     @override
     def optimizer_state(self) -> PyTree:
-        """As `Values.optimizer_state`; if it is in parts, all processes must ask for it together."""
+        """Like `Values.optimizer_state`; if it is in parts, all processes must ask for it together."""
         return self._asked_for("asks for the optimizer's state", without_keys(self._state.now.optimizer))
 
     def _asked_for(self, what: str, values: PyTree) -> PyTree:
@@ -91,7 +91,7 @@ class MeshValues(Values):
 
     @override
     def steer(self, settings: Mapping[str, float]) -> None:
-        """As `Values.steer`. With several processes, each step carries one number."""
+        """Like `Values.steer`. With several processes, each step carries one number."""
         if not self._group.is_chief:
             raise ClusterError(f"{self._group.task} may not steer the optimizer: only the chief may.")
         now = self._state.now
@@ -106,7 +106,7 @@ class MeshValues(Values):
     def computed(
         self, function: Callable[[PyTree, PyTree, PyTree], PyTree], batches: Iterable[PyTree], what: str
     ) -> Iterator[tuple[PyTree, PyTree]]:
-        """As `Values.computed`. If each process has all values, it computes alone; else all compute together, on the
+        """Like `Values.computed`. If each process has all values, it computes alone; else all compute together, on the
         same batches.
         """
         params, state = self._state.now.params, self._state.now.state

@@ -72,14 +72,14 @@ def find_device(wanted: str | jax.Device | None, index: int = 0) -> jax.Device |
     if isinstance(wanted, jax.Device):
         return wanted if wanted in jax.local_devices(backend=wanted.platform) else None
     if wanted is not None and not isinstance(wanted, str):
-        raise ClusterError(f"device must read like cpu, gpu or gpu:1, or be one of jax.devices(), got {wanted!r}.")
+        raise ClusterError(f"device must have the form cpu, gpu or gpu:1, or be one of jax.devices(), got {wanted!r}.")
     # TensorFlow's names are accepted, too: /gpu:1, GPU:1, /device:GPU:1.
     name = (wanted or "").removeprefix("/").removeprefix("device:")
     platform, colon, number = name.partition(":")
     if platform.lower() in _COMMON:
         platform = platform.lower()
     if (wanted and not platform.replace("_", "").isalnum()) or (colon and not number.isdecimal()):
-        raise ClusterError(f"device must read like cpu, gpu or gpu:1, got {wanted!r}.")
+        raise ClusterError(f"device must have the form cpu, gpu or gpu:1, got {wanted!r}.")
     try:
         devices = jax.local_devices(backend=platform) if platform else jax.local_devices()
     except RuntimeError:

@@ -90,7 +90,7 @@ class MeshStrategy(Scoped):
         return BatchSharding(mesh, (DATA,) if DATA in mesh.shape else (), "refuse", "global_batch")(batch).batch
 
     def describe(self, params: PyTree, optimizer: Optimizer | None = None) -> Description:
-        """As `Strategy.describe`. With several workers, call it on all or none; the chief prints."""
+        """Like `Strategy.describe`. With several workers, call it on all or none; the chief prints."""
         return self._described(type(self).__name__, params, optimizer, self.mesh())
 
     def _described(self, name: str, params: PyTree, optimizer: Optimizer | None, mesh: Mesh) -> Description:

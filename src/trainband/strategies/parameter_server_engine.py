@@ -1,4 +1,4 @@
-"""ParameterServerEngine: one worker's part in a training on parameter servers."""
+"""ParameterServerEngine: one worker's part in a training run on parameter servers."""
 
 from __future__ import annotations
 

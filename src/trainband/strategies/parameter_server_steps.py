@@ -76,12 +76,12 @@ class ParameterServerSteps(Steps):
             self._training_number, UNLIMITED if last_step is None else last_step, trainings
         )
         self._last_step = state.last_version if state.last_version < UNLIMITED else None
-        # A worker that joins late, in a script that trains several times, finds its early trainings finished.
+        # A worker that joins late, in a script that trains several times, finds its early training runs finished.
         return not self._exchanger.pull().done and state.fit == self._training_number
 
     @override
     def step(self, batch: PyTree) -> StepReport:
-        """As `Steps.step`.
+        """Like `Steps.step`.
 
         Raises:
           NonFiniteGradient: the ps have refused this worker's gradient 100 times in a row.

@@ -23,7 +23,7 @@ class Scoped:
         """Returns a context: a Keras model made in it runs `fit`, `evaluate` and `predict` on this strategy.
 
         Args:
-          settings: `checkpoint_dir`, `save_steps`, `save_secs` of every training: see `MonitoredSession`.
+          settings: `checkpoint_dir`, `save_steps`, `save_secs` of every training run: see `MonitoredSession`.
 
         Raises:
           ModelError: Keras is not installed, or its backend is not JAX.

@@ -1,4 +1,4 @@
-"""The feed: batches for a training, one after the other, checked, placed, and with a position to resume from."""
+"""The feed: batches for a training run, one after the other, checked, placed, and with a position to resume from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GRACE_S = 5.0  # for an iterator that is reading when the feed is closed
 
 
 class Feed(Iterator[PyTree]):
-    """Iterator over a training's batches; a context manager.
+    """Iterator over a training run's batches; a context manager.
 
     If batches take long, a thread prepares the next ones while the training computes. It must be closed.
 

@@ -1,4 +1,4 @@
-"""The checkpoints of a training.
+"""The checkpoints of a training run.
 
 `SessionCheckpoints` decides when to save and what the manifest records; the thread of `Checkpointer` orders the
 checkpoint from the engine, polls until all parts are written, and commits it.

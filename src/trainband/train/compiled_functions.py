@@ -48,7 +48,7 @@ class CompiledFunctions:
     def evaluate_params(
         self, params: PyTree, model_state: PyTree, batches: Iterable[PyTree], global_step: int
     ) -> Evaluation:
-        """As `evaluate`, with these values."""
+        """Like `evaluate`, with these values."""
         checked = _not_empty(_checked(batches, "evaluate"))
         found = ((batch, self._evaluate(params, model_state, batch)) for batch in checked)
         return mean_over_examples(found, global_step)

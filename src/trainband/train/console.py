@@ -1,4 +1,4 @@
-"""The console: a live picture of a training on a terminal or in a notebook, otherwise a line from time to time."""
+"""The console: a live picture of a training run on a terminal or in a notebook, otherwise a line from time to time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOTEBOOK_EVERY_S = 1.0
 
 
 def picture(progress: Progress | None, began_at: int = 0) -> RenderableType:
-    """Draws a training with rich: a line with the job's figures, a bar, and one row for each worker.
+    """Draws a training run with rich: a line with the job's figures, a bar, and one row for each worker.
 
     Args:
       progress: the job's progress; `None` while unknown.
@@ -62,7 +62,7 @@ def picture(progress: Progress | None, began_at: int = 0) -> RenderableType:
 
 
 def line(progress: Progress, began_at: int = 0) -> str:
-    """Describes a training in one line: global step, steps/s, loss, time left."""
+    """Describes a training run in one line: global step, steps/s, loss, time left."""
     of = f"/{progress.last_step:,}" if progress.last_step else ""
     parts = [f"global step {progress.global_step:,}{of}"]
     made = progress.global_step - began_at

@@ -28,7 +28,7 @@ class DataPosition:
 
     @staticmethod
     def found(checkpoints: Checkpoints, training: int) -> Position | None:
-        """Returns a training's position in the checkpoint from which this task resumes."""
+        """Returns a training run's position in the checkpoint from which this task resumes."""
         state = checkpoints.worker_state
         if state is None or state.training != training or not state.position:
             return None

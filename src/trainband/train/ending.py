@@ -103,7 +103,7 @@ class Ending:
             raise SystemExit(EXIT_CODES[self._stop.request]) from exc
 
     def _pause(self, engine: Engine, session: EndingSession) -> None:
-        """Ends this task's part in a training that others continue."""
+        """Ends this task's part in a training run that others continue."""
         steps = engine.steps
         expected = steps.global_step
         reason = steps.pause(self._stop.reason)

@@ -34,7 +34,7 @@ class Evaluator:
       evaluate: `evaluate(params, model_state, batches, global_step)`.
       variables: of the model.
       directory: where the job's checkpoints appear.
-      batches: any iterable that can be iterated afresh.
+      batches: any iterable that can be iterated again.
       say: receives lines.
       runtime: this task's.
       start_s: how long a job may take to start if the directory holds a complete training.
@@ -85,7 +85,7 @@ class Evaluator:
                         continue
                     found.append(evaluation)
                     self._write(events, evaluation)
-                # While a job holds the directory, a later training may follow.
+                # While a job holds the directory, a later training run may follow.
                 if (
                     self._is_complete(last)
                     and not self._renewed()
@@ -111,7 +111,7 @@ class Evaluator:
             return 0
 
     def _is_complete(self, step: int) -> bool:
-        """Whether a training ends at this step; its last checkpoint may replace an ordinary one."""
+        """Whether a training run ends at this step; its last checkpoint may replace an ordinary one."""
         try:
             return Checkpoint.open(self._directory.path_of(step)).manifest.complete if step >= 0 else False
         except CheckpointError:

@@ -1,4 +1,4 @@
-"""Fitting: the part of `Trainer.fit` besides the steps of a training."""
+"""Fitting: the part of `Trainer.fit` besides the steps of a training run."""
 
 from __future__ import annotations
 

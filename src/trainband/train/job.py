@@ -23,7 +23,7 @@ from trainband.train.trainings import Trainings
 
 
 class Job:
-    """The state that outlives a trainer's sessions: the engine, the trainings so far, and what each leaves to the next.
+    """The state that outlives a trainer's sessions: the engine, the training runs, and what each leaves to the next.
 
     Args:
       strategy: how the job trains.
@@ -39,11 +39,11 @@ class Job:
         self.runtime: Runtime = getattr(strategy, "runtime", SYSTEM)
         """This task's runtime."""
         self.trainings = Trainings()
-        """The trainings of the script so far."""
+        """The training runs of the script so far."""
         self.had_duties: bool | None = None
         """Whether this task had the chief's duties when a session last checked; `None` before the first check."""
         self.request = ""
-        """The request to end (see `trainband.runtime.signals`) that came at a training's end; empty without one."""
+        """The request to end (see `trainband.runtime.signals`) that came at a training run's end; empty without one."""
         self._model = model
         self._made_at = users_line()
         self._engine: Engine | None = None
@@ -121,7 +121,7 @@ class Job:
                 self._engine = engine = self.strategy.start(self._model, source)
             checkpoint = engine.checkpoints.restored
             if checkpoint is not None:
-                if source is restore:  # otherwise the values are those of another training
+                if source is restore:  # otherwise the values are those of another training run
                     self.trainings.resume(checkpoint.manifest)
                 self.say(f"resumes from {checkpoint.path} (global step {checkpoint.global_step:,})")
             else:

@@ -1,4 +1,4 @@
-"""LostUpdates: the updates at a training's end that a ps has lost, because it died and came back without them."""
+"""LostUpdates: the updates at a training run's end that a ps has lost, because it died and came back without them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainband.train.data_position import DataPosition
 
 
 class LostUpdates:
-    """Repeats the updates that are missing at the end of a training.
+    """Repeats the updates that are missing at the end of a training run.
 
     Args:
       say: receives lines for people.

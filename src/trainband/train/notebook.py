@@ -1,4 +1,4 @@
-"""NotebookPicture: a live picture of a training below its notebook cell, without widgets or scripts."""
+"""NotebookPicture: a live picture of a training run below its notebook cell, without widgets or scripts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainband.runtime.formatting import rate
 from trainband.strategies.base import Progress
 
 MOST_POINTS = 2_000
-"""Of the curve of the loss; beyond that, every second one is kept."""
+"""The most points in the curve of the loss; beyond that, every second one is kept."""
 MOST_WORKERS = 12
 
 
@@ -22,7 +22,7 @@ def in_notebook() -> bool:
 
 
 class NotebookPicture:
-    """The picture of a training, replaced at each change. Made by the thread that runs the cell."""
+    """The picture of a training run, replaced at each change. Made by the thread that runs the cell."""
 
     def __init__(self) -> None:
         from IPython.display import HTML, display  # notebooks have IPython

@@ -34,7 +34,7 @@ to_text = json.JSONEncoder(check_circular=False).encode
 
 
 class Position(msgspec.Struct, frozen=True):
-    """The position of a training in its batches, from which a feed can resume.
+    """The position of a training run in its batches, from which a feed can resume.
 
     Attributes:
       passes: how often the iterable was restarted.
@@ -78,7 +78,9 @@ class Position(msgspec.Struct, frozen=True):
             if kind not in ("bytes", "value") or not all(type(number) is int and number >= 0 for number in numbers):
                 raise ValueError(f"state {kind!r}, numbers {numbers}")
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error) as exc:
-            raise DataError(f"this is not a position in a training's batches: {type(exc).__name__}: {exc}.") from exc
+            raise DataError(
+                f"this is not a position in a training run's batches: {type(exc).__name__}: {exc}."
+            ) from exc
         return cls(passes=numbers[0], batches=numbers[1], state=state, beyond=numbers[2])
 
 
@@ -178,9 +180,9 @@ class Passes(Iterator[tuple[PyTree, Mark]]):
     """The batches of an iterable, checked and placed, each with a mark of its end, in as many passes as requested.
 
     Args:
-      batches: any iterable. One that can be iterated afresh (a list, a loader) is one epoch; an iterator
+      batches: any iterable. One that can be iterated again (a list, a loader) is one epoch; an iterator
         or generator is all of the data.
-      repeat: start another epoch when one ends, if `batches` can be iterated afresh (and is not shared data).
+      repeat: start another epoch when one ends, if `batches` can be iterated again (and is not shared data).
       fixed_shapes: refuse a batch whose shapes or dtypes differ from the first. Each new shape would be
         compiled again, which takes seconds without any output. If a source has the attribute `short_last`, a batch
         may have fewer examples.

@@ -17,7 +17,7 @@ from trainband.model.variables import PyTree
 from trainband.train.passes import Mark
 
 MOST_PARTS = 16
-"""Of a batch: with three workers, shares are within 1/48 of an update of their ideal."""
+"""The most parts of a batch: with three workers, shares are within 1/48 of an update of their ideal."""
 LEAST_PARTS = 4
 """With fewer, shares would be too coarse to be useful."""
 

@@ -9,10 +9,10 @@ from trainband.train.result import FitResult
 
 
 def remarks(result: FitResult, steps: int | None, began_at: int, *, resumed: bool) -> Iterator[str]:
-    """Yields remarks that complete a training's figures.
+    """Yields remarks that complete a training run's figures.
 
     Args:
-      result: of a training.
+      result: of a training run.
       steps: how many updates were requested.
       began_at: the global step at which it first began.
       resumed: whether it was restarted.
@@ -27,7 +27,7 @@ def remarks(result: FitResult, steps: int | None, began_at: int, *, resumed: boo
     if result.steps and is_short:
         yield (
             f"the batches of {result.task} are used up at global step {result.global_step:,}, after {made:,} of "
-            f"{steps:,} updates; pass an iterable that can be iterated afresh, or more epochs"
+            f"{steps:,} updates; pass an iterable that can be iterated again, or more epochs"
         )
     if not result.steps and resumed:
         here = f"at global step {result.global_step:,}"

@@ -1,4 +1,4 @@
-"""The results of a training and an evaluation, as frozen records."""
+"""The results of a training run and of an evaluation, as frozen records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FitResult:
-    """One task's view of a training.
+    """One task's view of a training run.
 
     Attributes:
       task: the task.
@@ -151,7 +151,7 @@ class FitResult:
 
     @property
     def _examples_per_second(self) -> float:
-        """Of this task, over all its steps except the first."""
+        """Returns the examples per second of this task, over all its steps except the first."""
         return self.examples * (1 - 1 / self.steps) / self.seconds if self.steps > 1 and self.seconds > 0 else 0.0
 
 

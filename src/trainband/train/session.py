@@ -1,4 +1,4 @@
-"""MonitoredSession: one training, from the first step or from a checkpoint, with hooks."""
+"""MonitoredSession: one training run, from the first step or from a checkpoint, with hooks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class MonitoredSession(SessionView):
-    """One training of a job, with the meaning of TensorFlow's MonitoredTrainingSession.
+    """One training run of a job, with the meaning of TensorFlow's MonitoredTrainingSession.
 
     ::
 
@@ -161,7 +161,7 @@ class MonitoredSession(SessionView):
 
         Args:
           batches: any iterable; `trainband.data.shared` is connected with the job here.
-          repeat: begin another pass when one ends, if it can be iterated afresh.
+          repeat: begin another pass when one ends, if it can be iterated again.
         """
         engine, position = self._joined(), self._position
         bind = getattr(batches, "bind", None)
@@ -339,7 +339,7 @@ class MonitoredSession(SessionView):
         return RestoreFrom(candidates=directory.candidates, worker_state=worker_states)
 
     def _recall_trainings(self, global_step: int) -> None:
-        """Reads the trainings from the checkpoint that the job resumes from, if its chief has not begun yet.
+        """Reads the training runs from the checkpoint that the job resumes from, if its chief has not begun yet.
 
         That chief may be gone by now, and this one in its place.
         """

@@ -1,4 +1,4 @@
-"""EventFile: figures of a training in TensorBoard's format."""
+"""EventFile: figures of a training run in TensorBoard's format."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLUSH_S = 5.0
 """Between two writes to the disk, which cost milliseconds each."""
 
 BINS = 30
-"""Of a histogram, as in TensorFlow."""
+"""Number of bins of a histogram, as in TensorFlow."""
 
 _numbers = itertools.count()
 

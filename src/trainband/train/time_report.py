@@ -1,4 +1,4 @@
-"""TimeReport: the report at the end of a training of where the time went."""
+"""TimeReport: the report at the end of a training run of where the time went."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIN_STEPS = 20
 """A shorter training needs no table: it is only a trial."""
 
 MOST_ROWS = 10
-"""Of a table; with more workers, it shows the mean, the slowest and the fastest."""
+"""The most rows of a table; with more workers, it shows the mean, the slowest and the fastest."""
 
 MOST_ADVICE = 2
 
@@ -40,7 +40,7 @@ class _Sampled:
 
 
 class TimeReport:
-    """Where the time of one training went: exact for this task, sampled for the others.
+    """Where the time of one training run went: exact for this task, sampled for the others.
 
     The display polls the job anyway. Each time, a ps's figures of every worker's time are recorded here, and their mean
     is in the table. Without ps, a task knows only its own time, and all others compute in lockstep with it.

@@ -68,8 +68,8 @@ class Trainer:
       evaluation_loss: the loss for evaluations, such as without dropout and with batch normalisation's
         running averages; called like `loss`, and a state that it returns is dropped. Default: `loss` itself.
       steps_per_execution: steps that are computed in one call, for small steps, of which Python's part is large. Hooks,
-        checkpoints, the display and SIGTERM come only after this many steps; a training still ends at its exact step.
-        Always 1 if each step sends params or gradients by itself: under `ParameterServer`, and with
+        checkpoints, the display and SIGTERM come only after this many steps; a training run still ends at its exact
+        step. Always 1 if each step sends params or gradients by itself: under `ParameterServer`, and with
         `central_storage=True`. If workers compute in lockstep, `timeout_s` is for a call, and a worker at the end
         of its data or of the training computes a whole call; otherwise single steps.
       quantization: compute the loss, in training and in evaluations, as with 8-bit weights and activations.
@@ -235,11 +235,11 @@ class Trainer:
         `validation`, and ends with the job.
 
         Args:
-          batches: any iterable of pytrees of arrays. One that can be iterated afresh is repeated as often as
+          batches: any iterable of pytrees of arrays. One that can be iterated again is repeated as often as
             `steps` requires. Every worker passes its own.
           steps: updates of the whole job, exactly; the chief's number counts. `None`: one pass over the batches.
           checkpoint_dir, save_steps, save_secs, retention: see `MonitoredSession`.
-          validation: batches that the chief evaluates on every `every` steps; any iterable that can be iterated afresh.
+          validation: batches that the chief evaluates on every `every` steps; any iterable that can be iterated again.
           every: global steps between two validations; by default about a tenth of `steps`.
           early_stopping: ends the training when validation stops improving.
           hooks: actions at the steps.
@@ -421,7 +421,7 @@ class Trainer:
     def evaluate_params(
         self, params: PyTree, model_state: PyTree, batches: Iterable[PyTree], global_step: int
     ) -> Evaluation:
-        """As `evaluate`, with these params and this model state; joins no job."""
+        """Like `evaluate`, with these params and this model state; joins no job."""
         return self._functions.evaluate_params(params, model_state, batches, global_step)
 
     def close(self, failure: str = "") -> None:

@@ -17,7 +17,7 @@ from trainband.train.result import Evaluation, FitResult
 
 
 class TrainingLog:
-    """A cheap record of a training, extended after every step.
+    """A cheap record of a training run, extended after every step.
 
     Args:
       accumulate: batches a step.

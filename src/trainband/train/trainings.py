@@ -1,4 +1,4 @@
-"""Trainings: where each training of a script began, so that a restarted script resumes the right one."""
+"""Trainings: where each training run of a script began, so that a restarted script resumes the right one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trainband.checkpoint import Manifest
 
 
 class Trainings:
-    """The trainings of a script as far as this task knows them: the chief does. Finished ones are replayed."""
+    """The training runs of a script as far as this task knows them; the chief knows all. Finished ones are replayed."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -18,7 +18,7 @@ class Trainings:
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """The global step at which each training began."""
+        """The global step at which each training run began."""
         return tuple(self._starts)
 
     @property
@@ -28,7 +28,7 @@ class Trainings:
 
     @property
     def is_last(self) -> bool:
-        """Whether no checkpoint has a later training than the current one."""
+        """Whether no checkpoint has a later training run than the current one."""
         return self.number == len(self._starts)
 
     def resume(self, manifest: Manifest) -> None:
@@ -42,7 +42,7 @@ class Trainings:
             self._starts = list(starts)
 
     def start(self, global_step: int) -> None:
-        """Counts a training, which begins at this global step unless it has begun before."""
+        """Counts a training run, which begins at this global step unless it has begun before."""
         if self.number >= len(self._starts):
             self._starts.append(global_step)
         self.number += 1
@@ -50,8 +50,8 @@ class Trainings:
     def end(self, last_step: int | None) -> int | None:
         """Returns where the current training ends, if it is to end at `last_step`.
 
-        That is where it did end, if a later training of the script had begun, or if a checkpoint records its end and
-        no other end is requested now. One that had used up its batches continues if there are more.
+        That is where it did end, if a later training run of the script had begun, or if a checkpoint records its end
+        and no other end is requested now. One that had used up its batches continues if there are more.
         """
         resumed = self._resumed
         if not self.is_last:

@@ -32,9 +32,9 @@ class Limits:
       state_leaves: in the optimizer state.
       rule_settings: per update rule.
       trainings: per script.
-      fit: the largest number of a training.
-      fits_missed: trainings that a ps may miss after one it took part in: a chief may have died while beginning them.
-      updates: updates that a training may request beyond the present version, if it requests a number.
+      fit: the largest sequence number of a training run.
+      fits_missed: training runs that a ps may miss after one it took part in: a chief may have died beginning them.
+      updates: updates that a training run may request beyond the present version, if it requests a number.
       readers: concurrent readers of the values of one ps; each may keep a version of them.
       records: log records per frame.
       sources: shared data sources per job.

@@ -15,7 +15,7 @@ from trainband.cli.checkpoint.verify import verify
 def checkpoint() -> None:
     """List, show, verify, compare and export checkpoints.
 
-    DIR is a directory of checkpoints, or one checkpoint in it (DIR/step-000000001000). A training that writes there
+    DIR is a directory of checkpoints, or one checkpoint in it (DIR/step-000000001000). A training run that writes there
     is not disturbed. Exit code 2: the input cannot be used.
     """
 

@@ -44,7 +44,7 @@ def export(directory: Path, step: int | None, to: str, out: Path, optimizer: boo
     """The command; `_EXPORT_HELP` is its documentation."""
     one = open_checkpoint(directory, step)
     if to == "orbax":
-        # Orbax starts JAX, which would take accelerators (most of a GPU's memory, all of a TPU) from a training on
+        # Orbax starts JAX, which would take accelerators (most of a GPU's memory, all of a TPU) from a training run on
         # this machine; the export reads from disk and needs none.
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
     done = export_to(one, out, to, optimizer=optimizer, force=force)

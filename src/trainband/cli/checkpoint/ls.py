@@ -202,6 +202,8 @@ def _show_lock(lock: LockInfo, console: Console) -> None:
     since = "" if lock.acquired_at is None else f" since {local_time(lock.acquired_at)}"
     renewed = f"renewed {age_of(time.time() - lock.renewed_at)} ago"
     if lock.expired:
-        console.print(f"left locked by {who}{where}, last {renewed}; the next training takes it over", style="yellow")
+        console.print(
+            f"left locked by {who}{where}, last {renewed}; the next training run takes it over", style="yellow"
+        )
     else:
         console.print(f"in use by {who}{where}{since}, {renewed}", style="green")

@@ -73,5 +73,5 @@ def accelerators(timeout_s: float) -> list[Finding]:
 
 
 def counted(names: list[str]) -> str:
-    """`2 × A, B`."""
+    """Returns the names with their counts, such as `2 × A, B`."""
     return ", ".join(name if n == 1 else f"{n} × {name}" for name, n in Counter(names).items()) or "none"

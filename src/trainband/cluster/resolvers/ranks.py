@@ -39,7 +39,7 @@ def cluster_of(addresses: Sequence[str], rank: int, environ: Mapping[str, str], 
 
 
 def number(text: str, name: str) -> int:
-    """Reads a number of 0 or more from a variable.
+    """Reads a non-negative number from a variable.
 
     Raises:
       ClusterError: it is not one; the message names the variable.

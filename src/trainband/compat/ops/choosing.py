@@ -24,7 +24,7 @@ def _some(*parameters: str) -> Callable[..., list[Any]]:
 
 
 def _with_places(*names: str) -> Callable[..., list[Any]]:
-    """As `_some`, and second where each number is, in the shape of the numbers."""
+    """Like `_some`, and second where each number is, in the shape of the numbers."""
 
     def unsized(x: Any, out_idx: Any, **_: Any) -> list[Any]:
         first, *rest = _some("x", *names)(x=x, out_idx=out_idx)
@@ -88,7 +88,7 @@ def unique(x: Any, out_idx: Any = int32) -> Any:
     unsized=_with_places("out_idx"),
 )
 def unique_with_counts(x: Any, out_idx: Any = int32) -> Any:
-    """As `unique`, and how many of each there are."""
+    """Like `unique`, and how many of each there are."""
     return _found(x, out_idx)
 
 

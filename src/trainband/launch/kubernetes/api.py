@@ -15,7 +15,7 @@ _ANSWER_S = (5.0, 30.0)
 _LOG_S = (5.0, 3600.0)
 """To connect, and for the next line of a task that rarely prints."""
 _METHODS = {"PersistentVolumeClaim": "persistent_volume_claim", "Secret": "secret", "Service": "service", "Pod": "pod"}
-"""Of the core API."""
+"""The name of each kind in methods of the core API's client."""
 _BATCH = {"Job": "job"}
 _CUSTOM = {"JobSet": ("jobset.x-k8s.io", "v1alpha2", "jobsets")}
 _QUOTA = re.compile(

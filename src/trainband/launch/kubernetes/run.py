@@ -25,13 +25,13 @@ _LINES_S = 0.1
 """Between two reads of the lines."""
 _EVENTS_S = 5.0
 _LAST_LINES_S = 10.0
-"""For the end of the logs, once the job has ended."""
+"""How long to wait for the end of the logs once the job has ended."""
 _PS_S = 60.0
-"""For the ps to exit after every other task has succeeded."""
+"""How long to wait for the ps to exit after every other task has succeeded."""
 _SILENT_S = 300.0
 """For how long the API server may not answer."""
 _KILL_S = 30.0
-"""For pods to disappear after their grace period."""
+"""How long to wait for pods to disappear after their grace period."""
 
 
 class KubernetesRun:

@@ -11,7 +11,7 @@ from trainband.launch.machines.ray_actor import Piece, Place, TaskActor
 from trainband.version import VERSION
 
 _THREADS = 8
-"""Of an actor: one runs the task while others answer."""
+"""Threads of an actor: one runs the task while others answer."""
 _UNREAD = 256
 """Pieces of output that an actor sends ahead; then the task blocks in its next print."""
 

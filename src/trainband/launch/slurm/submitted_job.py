@@ -32,7 +32,7 @@ _FIRST_ASK_S, _MOST_ASK_S = 1.0, 10.0
 _SILENT_S = 600.0
 """For how long Slurm may not answer: longer than a controller takes to restart."""
 _CANCELLED_S = 120.0
-"""For Slurm to end a cancelled job: its KillWait is 30 s by default."""
+"""How long to wait for Slurm to end a cancelled job: its KillWait is 30 s by default."""
 _HOPELESS = {
     "PartitionTimeLimit": "it requests more time than its partition allows",
     "PartitionNodeLimit": "it requests more nodes than its partition has",

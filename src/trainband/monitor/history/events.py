@@ -1,4 +1,4 @@
-"""EventLog: a training's events until they are written."""
+"""EventLog: a training run's events until they are written."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _RESTORE = f"{EVENT}restore"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One run: a training with every time that it was resumed.
+    """One run: a training run, including each time that it was resumed.
 
     Attributes:
       number: in its directory, from 1.

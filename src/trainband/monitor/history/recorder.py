@@ -1,4 +1,4 @@
-"""Recorder: writes the history of a training, from its own thread, while the training runs."""
+"""Recorder: writes the history of a training run, from its own thread, while the training runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CLOSE_S = 60.0
 
 
 class Recorder:
-    """Keeps the history of one training: on the chief, while it has the chief's duties.
+    """Keeps the history of one training run: on the chief, while it has the chief's duties.
 
     The training passes its reports to `rows`. The thread asks the job for its state, and writes. A disk error does not
     stop the training: it is reported once, and the history ends there.

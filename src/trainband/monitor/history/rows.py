@@ -1,4 +1,4 @@
-"""HistoryRows: turns the reports of a training and the states of its job into the rows of its history."""
+"""HistoryRows: turns the reports of a training run and the states of its job into the rows of its history."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class TrainingStart:
       job: random id, the same for all tasks of a job.
       global_step: of the training.
       resumed: whether it resumes from a checkpoint of this directory.
-      began: kind and text of the first event: `start` for a process that begins or resumes a training, `chief` for one
-        that has taken over the chief's duties.
+      began: kind and text of the first event: `start` for a process that begins or resumes a training run, `chief` for
+        one that has taken over the chief's duties.
       ends_at: the global step at which the training ends, recorded with that event; `None` without a limit.
       resumes_at: the global step of the checkpoint that the job was just restored from, if any.
       strategy: how the job trains.

@@ -1,4 +1,4 @@
-"""Tracker: the seam between a training and a service or library that keeps experiments."""
+"""Tracker: the seam between a training run and a service or library that keeps experiments."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Account:
     device: str = ""
     """The device it computes on."""
     version: str = ""
-    """Of trainband, as from `version.build`."""
+    """The version of trainband, as from `version.build`."""
     memory: Memory = NO_MEMORY
     """As of its last heartbeat."""
 

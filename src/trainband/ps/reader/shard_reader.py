@@ -71,7 +71,7 @@ class ShardReader:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the last values were those at the end of a training."""
+        """Whether the last values were those at the end of a training run."""
         values = self.values
         return values is not None and 0 < values.last_version <= values.version
 

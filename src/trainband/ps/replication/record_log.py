@@ -75,7 +75,7 @@ class RecordLog:
 
         Args:
           position: the last record that it reports.
-          incarnation: of its task: a new process must start anew.
+          incarnation: of its task: a new process must start from scratch.
         """
         follower = self.follower
         if follower is None or follower.incarnation != incarnation:

@@ -47,7 +47,7 @@ class ShardReplica:
     def __init__(self, shard: int, task: TaskState, members: Members, compile_program: CompileProgram) -> None:
         self.number = shard
         self.name = f"shard {shard}"
-        """For messages."""
+        """Its name in messages."""
         self.failover = Failover(shard, task.cluster.task.index)
         """Who holds the shard, and the log of its records."""
         self.compiler = ProgramCompiler(compile_program, task.runtime)
@@ -104,7 +104,7 @@ class ShardReplica:
         return self.shard is not None and self.failover.role is Role.EMPTY and self.invited_at < 0
 
     def may_fail_back(self, there: m.JobState | None = None) -> bool:
-        """Whether another replica may be given the shard: in a training, with no checkpoint under way.
+        """Whether another replica may be given the shard: in a training run, with no checkpoint under way.
 
         `there`: the state of its ps, which must see the same workers in the job and at work as this one.
         """
@@ -207,7 +207,7 @@ class ShardReplica:
         self.updater.start(rule, _counts(self._members))
 
     def forget(self) -> None:
-        """Gives up the values and the training; the next definition or snapshot starts anew."""
+        """Gives up the values and the training; the next definition or snapshot starts from scratch."""
         if self.updater is not None:
             self.updater.free_all()
         self.shard = self.updater = self.saver = None

@@ -19,7 +19,7 @@ from trainband.wire.messages.codec import decode_any
 
 
 def take_snapshot(replica: ShardReplica, incarnation: str) -> tuple[r.InstallSnapshot, list[NDArray[Any]], Snapshot]:
-    """The record and its body for the other replica; release the snapshot once they are sent."""
+    """Returns the record and its body for the other replica, and the snapshot to release once both are sent."""
     shard, updater, saver = replica.require_primary(), replica.require_updater(), replica.require_saver()
     held = updater.held()
     position = replica.failover.log.start_install(incarnation)

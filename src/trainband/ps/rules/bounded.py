@@ -85,7 +85,7 @@ class BoundedState:
                 return state._release(())
             case Begin(last_version):
                 clocks = dict(self.clocks)
-                if self.version >= self.last_version:  # the last training is over: all start level in this one
+                if self.version >= self.last_version:  # the last training run is over: all start level in this one
                     clocks = dict.fromkeys(clocks, min(clocks.values(), default=0))
                 return replace(self, last_version=last_version, clocks=clocks)._release(())
 

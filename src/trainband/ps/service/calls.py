@@ -96,7 +96,7 @@ def make_calls(
         "heartbeat": Call(m.Heartbeat, By.MEMBER, membership.heartbeat),
         "pause": Call(m.Pause, By.MEMBER, membership.pause, settled=True),
         "define": Call(m.Define, By.CHIEF, training.define, deed="define the model", locked=False),
-        "begin": Call(m.Begin, By.CHIEF, training.begin, deed="begin a training", settled=True),
+        "begin": Call(m.Begin, By.CHIEF, training.begin, deed="begin a training run", settled=True),
         "finish": Call(m.Finish, By.CHIEF, training.finish, deed="end the training", settled=True),
         "steer": Call(m.Steer, By.CHIEF, training.steer, deed="steer the optimizer", settled=True),
         "lease": Call(m.Lease, By.MEMBER, training.lease, settled=True),

@@ -35,7 +35,7 @@ class ShardReplicas:
         self.by_shard: dict[int, ShardReplica] = {}
         self.replicators: dict[int, Replicator] = {}
         self.home = self.get(task.cluster.task.index)
-        """Of the ps's own shard."""
+        """The replica of the ps's own shard."""
 
     def __iter__(self) -> Iterator[ShardReplica]:
         return iter(self.by_shard.values())

@@ -53,7 +53,7 @@ class StallDetector:
     def stalled(self, after_s: float | None = None) -> dict[int, Stuck]:
         """Returns live workers that have pushed nothing for `after_s`, by number.
 
-        Others wait for such a worker; or it waits for no one, in a training, and has taken five times as long as
+        Others wait for such a worker; or it waits for no one, in a training run, and has taken five times as long as
         usual.
         """
         after_s = SILENT_S if after_s is None else after_s

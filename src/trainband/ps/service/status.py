@@ -27,7 +27,7 @@ class Traffic:
     bytes_in: int = 0
     bytes_out: int = 0
     bytes_saved: int = 0
-    """By sending gradients in a narrower dtype than the variables."""
+    """Bytes saved by sending gradients in a narrower dtype than the variables."""
 
 
 @dataclass(eq=False)

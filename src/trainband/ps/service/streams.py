@@ -136,7 +136,8 @@ class Streams:
                     member = self._membership.members.get(message.worker)
                     if member.incarnation != message.incarnation:
                         raise Refused(
-                            f"worker number {message.worker} is another process now.", RefusalCode.UNKNOWN_WORKER
+                            f"worker number {message.worker} now belongs to another process.",
+                            RefusalCode.UNKNOWN_WORKER,
                         )
                     caller.require_self(member.task, member.incarnation, "open a stream")
                     replica = self._replicas.home if message.shard < 0 else self._replicas.get(message.shard)

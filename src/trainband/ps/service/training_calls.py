@@ -59,14 +59,14 @@ class TrainingCalls:
         fit, version = replica.training.fit, replica.version
         if fit and begin.fit > fit + LIMITS.fits_missed:
             raise Refused(f"{self._task.name} is in training {fit}; training {begin.fit} cannot follow it.")
-        # It may end before this version: the previous training may have ended there on another ps.
+        # It may end before this version: the previous training run may have ended there on another ps.
         if version + LIMITS.updates < begin.last_version != m.UNLIMITED:
             raise Refused(
-                f"a training cannot end at version {begin.last_version}, which is {LIMITS.updates:,} updates or more "
+                f"a training run cannot end at version {begin.last_version}: {LIMITS.updates:,} updates or more "
                 f"after version {version} of {replica.name}."
             )
         if any(one > other for one, other in pairwise(begin.trainings)):
-            raise Refused("the global steps at which a job's trainings begin must not decrease.")
+            raise Refused("the global steps at which a job's training runs begin must not decrease.")
 
     def finish(self, replica: ShardReplica, _: m.Finish, __: Member) -> m.JobState:
         """Ends the training at the present version."""

@@ -106,7 +106,7 @@ class Shard:
 
     @property
     def state_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of the leaves of the optimizer state."""
+        """The shapes of the leaves of the optimizer state."""
         return self._program.state_shapes
 
     def state_from_wire(self, body: Sequence[NDArray[np.uint8]]) -> Blocks | None:
@@ -119,7 +119,7 @@ class Shard:
         return self.owned(leaves)
 
     def owned(self, arrays: Sequence[NDArray[Any]]) -> Blocks:
-        """Copies, in memory that the program may take and give back."""
+        """Returns copies whose memory may be donated to the program."""
         return self._program.owned(arrays)
 
     def initialise(self, blocks: Sequence[NDArray[Any]]) -> None:
@@ -131,7 +131,7 @@ class Shard:
         self._current = ParamsVersion(0, params)
 
     def restore(self, version: int, blocks: Blocks, state: Blocks | None) -> None:
-        """Takes the values of a checkpoint; without a `state`, the optimizer starts anew."""
+        """Takes the values of a checkpoint; without a `state`, the optimizer starts from its initial values."""
         if self._current is not None:
             raise RuntimeError("this shard already has values")
         self._state = self._program.initialise(blocks) if state is None else state

@@ -50,8 +50,8 @@ class ClusterView:
     def record_answer(self, ps: int, state: m.JobState | None, *, begun: bool) -> list[VoteRequest]:
         """Notes an answer (`None` for no answer); returns the vote requests that this worker must decide.
 
-        `begun`: whether a training has begun. From then on, the ps that holds the first shard determines the chief or,
-        if none does, its replacement once it knows all workers.
+        `begun`: whether a training run has begun. From then on, the ps that holds the first shard determines the chief
+        or, if none does, its replacement once it knows all workers.
         """
         if state is None:
             self._seen[ps] = None

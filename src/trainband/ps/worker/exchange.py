@@ -209,7 +209,7 @@ class Exchanger:
         return exchange
 
     def _record_times(self, begin: float) -> None:
-        """Attributes the wait for all answers, since `begin`, to ps and network.
+        """Divides the time since `begin`, spent waiting for all answers, between the ps and the network.
 
         The worker waited for the push held longest; with overlap, some of that time was hidden.
         """
@@ -223,7 +223,7 @@ class Exchanger:
             times.recorder.span("wait", begin, now)
 
     def _record_push(self, link: Link, answer: m.Params, blocks: Blocks) -> None:
-        """Notes the moments of a recorded push."""
+        """Records when a recorded push was begun, sent and answered."""
         begin, sent, nbytes = self._sends.pop(link.index)
         recorder = self._membership.times.recorder
         if recorder is not None:

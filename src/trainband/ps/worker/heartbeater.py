@@ -56,11 +56,11 @@ class Heartbeater:
         return self._membership.numbers.get(self.ps, -1)
 
     def start(self) -> None:
-        """Starts beating."""
+        """Starts sending heartbeats."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops beating."""
+        """Stops sending heartbeats."""
         self._stopped = True
         self._wake.set()
 

@@ -50,7 +50,7 @@ class Heartbeats:
         ]
 
     def start(self) -> None:
-        """Starts beating."""
+        """Starts sending heartbeats."""
         for heartbeater in self.heartbeaters:
             heartbeater.start()
 
@@ -60,7 +60,7 @@ class Heartbeats:
             heartbeater.joins = True
 
     def stop(self) -> None:
-        """Stops beating."""
+        """Stops sending heartbeats."""
         for heartbeater in self.heartbeaters:
             heartbeater.stop()
         for heartbeater in self.heartbeaters:

@@ -31,7 +31,7 @@ class Training:
     Attributes:
       number: its number in the job, from 1; 0 before the first.
       last_version: its last version.
-      starts: where each training of the job began.
+      starts: where each training run of the job began.
     """
 
     number: int = 0
@@ -128,7 +128,7 @@ class Membership:
         return Waiting(most_s, self.say, self.runtime.clock)
 
     def check(self, waiting: Waiting, awaited: str, advice: str) -> None:
-        """As `Waiting.check`, for an absent ps."""
+        """Like `Waiting.check`, for an absent ps."""
         if self.request and (self._has_given_up or waiting.waited_s > PREEMPTED_WAIT_S):
             self._has_given_up = True  # later calls while leaving must not wait as long again
             raise DeadlineExceeded(f"waited {waiting.waited_s:.1f} s for {awaited}.")

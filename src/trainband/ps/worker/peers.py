@@ -66,7 +66,7 @@ class WorkerPeers(Peers):
 
     @override
     def lease(self, request: LeaseRequest) -> LeaseAnswer:
-        """As `Peers.lease`.
+        """Like `Peers.lease`.
 
         Raises:
           StreamClosed: this worker has left the job and must not seem to return.

@@ -30,7 +30,7 @@ class Reviver:
     _exchanger: Exchanger
     _steering: Steering
     _threads: dict[int, Thread] = field(default_factory=dict, init=False)
-    """By revived shard."""
+    """The thread that revives each shard."""
     _starting: Lock = field(init=False)
     """Guards their start: any ps's heartbeats may request one."""
 

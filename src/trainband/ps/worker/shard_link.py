@@ -19,10 +19,10 @@ Blocks = tuple[NDArray[Any], ...]
 Record = TypeVar("Record")
 
 ANY = -1
-"""In a record's field `worker`: filled in later, because each ps has its own numbers."""
+"""Placeholder in a record's field `worker`: filled in later, because each ps has its own numbers."""
 
 ME = ""
-"""In a record's field `incarnation`: filled in later."""
+"""Placeholder in a record's field `incarnation`: filled in later."""
 
 Place = tuple[int, str]
 """A ps: its number and its address."""
@@ -49,9 +49,9 @@ class Link:
         self.at = 0
         """Which of `places` this worker uses."""
         self.lineage = ""
-        """Of the shard's values: if it changes, those this worker knew are lost."""
+        """The lineage of the shard's values: if it changes, those this worker knew are lost."""
         self.term = 0
-        """In which the ps holds the shard, as reported at the join."""
+        """The term in which the ps holds the shard, as reported at the join."""
         self.request: tuple[bytes, Sequence[NDArray[Any]]] = (b"", ())
         """The last request on the stream, to be resent if the stream ends."""
         self.broken: StreamClosed | None = None
@@ -101,7 +101,7 @@ class Link:
         return decode(self.connection.call(action, body, timeout_s=timeout_s), kind, str(self))
 
     def ask(self, action: str, record: Struct, kind: type[Record]) -> Record:
-        """As `call`, with `Timeouts.call_s`."""
+        """Like `call`, with `Timeouts.call_s`."""
         return self.call(action, record, kind, self._timeouts.call_s)
 
     def reconnect(self) -> None:

@@ -16,7 +16,7 @@ from trainband.wire.messages import calls as m
 
 @dataclass(eq=False)
 class TrainingControl:
-    """Control of trainings on all shards."""
+    """Control of training runs on all shards."""
 
     _membership: Membership
     _links: Sequence[Link]

@@ -19,7 +19,7 @@ from trainband.runtime.overrides import override
 
 
 class WorkerValues(Values):
-    """`Values` of a worker on parameter servers."""
+    """The `Values` of a worker whose params are on parameter servers."""
 
     in_parts = False
     """One process can read them all."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 HEAD_S = 5.0
-"""For the headers of a request to arrive, from the first byte or the start of the connection, including TLS."""
+"""Deadline for the headers of a request, from the first byte or the start of the connection, including TLS."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,7 +21,7 @@ START_S = 20.0
 UNREAD_S = 30.0
 """After this, the kernel, if it can (Linux), ends a connection whose peer accepts no data."""
 _SPARE_DESCRIPTORS = 128
-"""Of the process, for everything except connections."""
+"""Descriptors that the process keeps for everything except connections."""
 
 
 class HttpServer:

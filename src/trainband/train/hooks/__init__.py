@@ -1,4 +1,4 @@
-"""Hooks: actions at the steps of a training. One hook a file."""
+"""Hooks: actions at the steps of a training run. One hook a file."""
 
 from trainband.train.hooks.base import Hook as Hook
 from trainband.train.hooks.checkpoint_saver import CheckpointSaverHook as CheckpointSaverHook

@@ -1,4 +1,4 @@
-"""Hook: a user's actions at the steps of a training, in five small methods."""
+"""Hook: a user's actions at the steps of a training run, in five small methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NanHook: ends a training whose loss has become NaN or infinite."""
+"""NanHook: ends a training run whose loss has become NaN or infinite."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NanHook(Hook):
     row; and a loss may be infinite although its gradient is not. Reading every loss waits for the device.
 
     Args:
-      fail_on_nan: raise a `TrainingError`; otherwise just end the session, on the chief with the whole training.
+      fail_on_nan: raise a `TrainingError`; otherwise just end the session, on the chief with the whole training run.
     """
 
     def __init__(self, *, fail_on_nan: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""StopAtStepHook: the end of a training."""
+"""StopAtStepHook: the end of a training run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StopAtStepHook(Hook):
         self._last_step = last_step
 
     def last_step_from(self, began_at: int) -> int:
-        """Returns the global step to end at, for a training that began at `began_at`."""
+        """Returns the global step to end at, for a training run that began at `began_at`."""
         if self._last_step is not None:
             return self._last_step
         assert self._num_steps is not None

@@ -36,11 +36,11 @@ class Timer:
 
     @property
     def last_step(self) -> int | None:
-        """The step at which it was last due, `None` before the first time."""
+        """The step at which the action was last recorded; `None` before the first time."""
         return self._last_step
 
     def due(self, step: int, now: float) -> bool:
-        """Whether it is due; the first time it always is."""
+        """Whether the action is due; always true until it has been recorded once."""
         if self._last_step is None:
             return True
         if self._steps is not None:
@@ -49,5 +49,5 @@ class Timer:
         return now - self._last_s >= self._secs
 
     def record(self, step: int, now: float) -> None:
-        """Records that it was done."""
+        """Records that the action was done."""
         self._last_step, self._last_s = step, now

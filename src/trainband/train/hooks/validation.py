@@ -69,7 +69,7 @@ class ValidationHook(Hook):
     """Evaluates on the chief at an interval and at the end; in a session with a directory, keeps the best.
 
     The best is saved when it is found. Under `Sync`, and in one process, the params have not changed meanwhile; under
-    other rules the checkpoint has the params as they are by then.
+    other rules the checkpoint has the params of the moment at which it is written.
 
     If no process has all the params (`ModelParallel` over several workers), all evaluate together, on the same
     batches.
@@ -79,7 +79,7 @@ class ValidationHook(Hook):
     from 0.
 
     Args:
-      batches: any iterable that can be iterated afresh.
+      batches: any iterable that can be iterated again.
       every_steps: global steps between two evaluations.
       early_stopping: when to end, and the metric that selects the best; without it, the loss does.
 

@@ -45,9 +45,9 @@ class ConnectionLimits:
     """Limits on what one peer, or all strangers together, may take from a listener.
 
     Attributes:
-      stranger_s: seconds until the first call on a new connection must be accepted.
+      stranger_s: seconds that a new connection has until its first call is accepted.
       stranger_bytes: bytes that a connection may receive until then, if calls need a proof: a client first proves its
-        identity, in a few hundred bytes. gRPC decompresses, up to a thousandfold.
+        identity, in a few hundred bytes. Decompression by gRPC may make a message a thousand times larger.
       stranger_calls: calls on a connection until then; a client proves its identity with its second call.
       strangers: number of such connections at a time. Beyond that, random ones are cut off: a task of the job that
         connects meanwhile gets in after a few attempts.

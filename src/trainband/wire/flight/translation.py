@@ -62,7 +62,7 @@ def translate(exc: Exception, address: str, timeout_s: float | None = None) -> P
 
 
 def translate_stream(exc: Exception, address: str) -> PeerError:
-    """As `translate`, for an open stream: if the peer is no longer there, it has closed the stream."""
+    """Like `translate`, for an open stream: if the peer is no longer there, it has closed the stream."""
     told = bytes(getattr(exc, "extra_info", b"") or b"")
     if told.startswith(_CLOSED):
         return ended(address, told.removeprefix(_CLOSED).decode(errors="replace"))

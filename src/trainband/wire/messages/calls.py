@@ -155,7 +155,7 @@ class Begin(Struct, frozen=True):
     fit: Annotated[int, Meta(ge=1, le=LIMITS.fit)]
     last_version: f.Version
     trainings: f.Trainings = ()
-    """The global step at which each training of the chief's script began, for a later chief."""
+    """The global step at which each training run of the chief's script began, for a later chief."""
 
 
 class Finish(Struct, frozen=True):
@@ -266,7 +266,7 @@ class Restore(Struct, frozen=True):
     token: f.Token
     directory: f.Path
     optimizer: bool = True
-    """Whether to read the optimizer state; if not, it starts afresh."""
+    """Whether to read the optimizer state; if not, it starts from its initial values."""
 
 
 class RestoreQuestion(Struct, frozen=True):
@@ -307,7 +307,7 @@ class Memory(Struct, frozen=True):
     process: f.Count = 0
     """Resident memory of the process."""
     device: f.Count = 0
-    """In use on all its devices together."""
+    """Device memory in use, on all its devices together."""
     device_limit: f.Count = 0
     """Limit on its devices for this process."""
 
@@ -353,7 +353,7 @@ class Leave(Struct, frozen=True):
     incarnation: f.Incarnation
     failure: f.Text
     first_batch: f.Token = ""
-    """As in `Heartbeat`: a training may be shorter than the heartbeat interval."""
+    """As in `Heartbeat`: a training run may be shorter than the heartbeat interval."""
     lost: f.Text = ""
     """Why the values of a shard cannot be recovered, so that the job is over; empty if they can."""
 

@@ -37,7 +37,7 @@ def decode(data: bytes, kind: type[Record], sender: str) -> Record:
 
 
 def decode_any(data: bytes, kind: Any, sender: str) -> Any:
-    """As `decode`; `kind` may also be a union of tagged records.
+    """Like `decode`; `kind` may also be a union of tagged records.
 
     Raises:
       ProtocolError: the bytes are not such a record; the message names the sender and the field.

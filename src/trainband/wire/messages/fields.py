@@ -95,7 +95,7 @@ UpdateText = Annotated[str, Meta(max_length=LIMITS.update_text_length)]
 Program = Annotated[bytes, Meta(max_length=LIMITS.program_bytes)]
 WorkerStateData = Annotated[bytes, Meta(max_length=LIMITS.worker_state_bytes)]
 WorkerStates = Annotated[dict[WorkerNumber, WorkerStateData], Meta(max_length=LIMITS.tasks)]
-"""By worker number."""
+"""Worker states by worker number."""
 SourceRecord = Annotated[str, Meta(max_length=256 << 20)]
 SourceRecords = Annotated[dict[Name, SourceRecord], Meta(max_length=LIMITS.sources)]
-"""By name of the data source."""
+"""Records by name of their data source."""

@@ -61,7 +61,7 @@ class Pushed(Struct, frozen=True, tag=3, array_like=True):
 
 
 class Began(Struct, frozen=True, tag=4, array_like=True):
-    """A training has begun, or its end has changed."""
+    """A training run has begun, or its end has changed."""
 
     fit: f.Fit
     last_version: f.Version

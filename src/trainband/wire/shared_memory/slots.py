@@ -29,8 +29,8 @@ class OutSlots:
         self.doorbell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def acquire(self, size: int) -> tuple[int, Segment, int] | None:
-        """Takes a slot without a reader; returns its number, its memory of at least `size` bytes, and its descriptor if
-        that is new, else -1. Returns `None` while all are being read.
+        """Takes a slot that no one reads; returns its number, its memory (at least `size` bytes), and its descriptor if
+        that is new, else -1. Returns `None` while all slots are being read.
         """
         free = [slot for slot in self._slots if slot.is_free()]
         if not free:

@@ -142,7 +142,7 @@ class Endpoint:
         return self._info.tag & ~KEY_MASK, self._info.length
 
     def accept(self, handle: int, address: int, length: int) -> int:
-        """Starts to receive a message into memory; `finished` tells when it is there. Returns 0 if it is at once."""
+        """Starts to receive a message into memory; poll `finished`. Returns 0 if it is already complete."""
         return self._started(self._ucp.tag_msg_recv_nbx(self._worker, address, length, handle, _REF_CONTIGUOUS))
 
     def _started(self, request: int | None) -> int:
@@ -153,7 +153,7 @@ class Endpoint:
         return request
 
     def finished(self, request: int) -> bool:
-        """Whether a request is done; if so, do not ask for it again.
+        """Whether a request is done; if so, frees it, so do not pass it again.
 
         Raises:
           Broken: it has failed.

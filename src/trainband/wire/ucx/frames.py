@@ -307,7 +307,7 @@ class Inbox:
 
     @property
     def is_within(self) -> bool:
-        """Whether a frame has begun, and its rest is still to come."""
+        """Whether a frame has been received only in part."""
         return not self.is_whole and (self._coming is not None or self._end > 0)
 
     @property

@@ -106,10 +106,10 @@ class UcxListener:
     """Accepts the UCX streams of one listener.
 
     Args:
-      is_wanted: whether streams must use UCX: then its absence is an error at once.
+      is_wanted: whether streams must use UCX, so that a machine without it raises an error immediately.
 
     Raises:
-      TransportUnavailable: they must, and this machine has no usable UCX.
+      TransportUnavailable: streams must use UCX, and this machine has no usable UCX.
     """
 
     def __init__(self, handler: Handler, timeouts: Timeouts, *, is_wanted: bool = False) -> None:

@@ -43,14 +43,14 @@ def variable_op(
 def variable_op_v2(
     shape: Any, dtype: Any, name: str = "Variable", container: str = "", shared_name: str = ""
 ) -> Tensor:
-    """As `variable_op`."""
+    """Like `variable_op`."""
     return variable_op(shape, dtype, name, True, container, shared_name)
 
 
 def var_handle_op(
     dtype: Any, shape: Any, container: str = "", shared_name: str = "", name: str | None = None
 ) -> Tensor:
-    """As `variable_op`, with the arguments in another order."""
+    """Like `variable_op`, with the arguments in another order."""
     return variable_op(shape, dtype, name or "VarHandleOp", True, container, shared_name)
 
 

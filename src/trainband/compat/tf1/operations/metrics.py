@@ -302,7 +302,7 @@ def recall_at_k(labels: Any, predictions: Any, k: int, class_id: Any = None, wei
 def precision_at_top_k(
     labels: Any, predictions_idx: Any, k: Any = None, class_id: Any = None, weights: Any = None
 ) -> Metric:
-    """As `precision_at_k`, of the predicted classes themselves."""
+    """Like `precision_at_k`, of the predicted classes themselves."""
     return _at_k("precision", labels, predictions_idx, k, class_id, weights, True)
 
 
@@ -310,7 +310,7 @@ def precision_at_top_k(
 def recall_at_top_k(
     labels: Any, predictions_idx: Any, k: Any = None, class_id: Any = None, weights: Any = None
 ) -> Metric:
-    """As `recall_at_k`, of the predicted classes themselves."""
+    """Like `recall_at_k`, of the predicted classes themselves."""
     return _at_k("recall", labels, predictions_idx, k, class_id, weights, True)
 
 

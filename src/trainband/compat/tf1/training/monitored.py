@@ -29,7 +29,7 @@ USE_DEFAULT = object()
 
 
 LOST = (AbortedError, UnavailableError)
-"""The errors after which a session is made anew."""
+"""The errors after which a session is recreated."""
 
 
 class StepContext:

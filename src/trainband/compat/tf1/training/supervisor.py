@@ -295,11 +295,11 @@ class Supervisor:
         self.coord.request_stop(ex)
 
     def ShouldStop(self) -> bool:  # noqa: N802 - TensorFlow's older name
-        """As `should_stop`."""
+        """Like `should_stop`."""
         return self.should_stop()
 
     def RequestStop(self, ex: Any = None) -> None:  # noqa: N802
-        """As `request_stop`."""
+        """Like `request_stop`."""
         self.request_stop(ex)
 
     def stop(self, threads: Any = None, close_summary_writer: bool = True, ignore_live_threads: bool = False) -> None:

@@ -162,7 +162,7 @@ class Checkpoint(Tracked):
         return Status(self._saver)
 
     def restore(self, save_path: Any, options: Any = None) -> Status:
-        """As `read`, and the number of the last file with it. `None` restores nothing.
+        """Like `read`, and the number of the last file with it. `None` restores nothing.
 
         Raises:
           NotFoundError: there is none of this name.

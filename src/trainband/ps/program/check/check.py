@@ -48,7 +48,7 @@ def checked(program: UpdateProgram, signature: Signature, limits: ProgramLimits)
 
 
 def checked_function(data: bytes, platform: str, limits: ProgramLimits) -> bytes:
-    """The same function of arrays, rewritten by this process from its verified parts.
+    """Returns the same exported function, rewritten by this process from its verified parts.
 
     Args:
       platform: where a closure will run; empty for an update.

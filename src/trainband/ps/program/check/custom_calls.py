@@ -52,7 +52,7 @@ def _is_typed(attributes: Mapping[str, Any]) -> bool:
 
 
 def _setting(text: str) -> int:
-    """A setting of a custom call as a number; -1 if JAX does not make it."""
+    """Returns a setting of a custom call as a number; -1 if JAX never writes such a setting."""
     if text in ("true", "false"):
         return int(text == "true")
     number, _, kind = text.partition(" : ")

@@ -23,7 +23,7 @@ class OtherReplica:
         self.heard_at = state.clock()
         """When it last gave a sign of life, by this task's clock."""
         self.primary = ("", 0)
-        """Of a primary: its task's incarnation, and the number of its last stream."""
+        """If the other replica is a primary: its task's incarnation, and the number of its last stream."""
         self._shard = state.replica.number
         self._connect = connect
         self._clock = state.clock
