@@ -20,7 +20,6 @@ def open_descriptors() -> set[str]:
     Its threads, once an earlier test has had any, open and close such descriptors whenever they like.
     """
     gc.collect()
-    gc.freeze()  # the next call need not pass over what has survived this one
     return open_now()
 
 

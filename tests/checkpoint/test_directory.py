@@ -427,7 +427,7 @@ if os.geteuid() == 0:
 here = Path()
 x = (Piece("x", (1,), "int8", 0, 1), np.zeros(1, np.int8))
 for refused in (
-    lambda: CheckpointDirectory(here, print).begin(1),
+    lambda: CheckpointDirectory(here, print).create_partial(1),
     lambda: CheckpointDirectory(here, print).mark_best(1, "loss", 1.0),
     lambda: write_part(here, "part", ps=0, version=0, pieces=[x]),
     lambda: DirectoryLock(here, "worker:0").acquire(),
