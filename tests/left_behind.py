@@ -22,15 +22,15 @@ _opened: WeakKeyDictionary[socket.socket, traceback.StackSummary] = WeakKeyDicti
 _open = socket.socket.__init__
 
 
-def _note(self: socket.socket, *args: Any, **kwargs: Any) -> None:
+def _record(self: socket.socket, *args: Any, **kwargs: Any) -> None:
     _open(self, *args, **kwargs)
     frames = traceback.walk_stack(sys._getframe(1))  # noqa: SLF001 - an event loop opens its sockets by itself
     _opened[self] = traceback.StackSummary.extract(frames, limit=_DEPTH, lookup_lines=False)
 
 
 def watch_sockets() -> None:
-    """Notes from now on where each socket is opened."""
-    socket.socket.__init__ = _note  # type: ignore[method-assign]
+    """Records from now on where each socket is opened."""
+    socket.socket.__init__ = _record  # type: ignore[method-assign]
 
 
 def open_now() -> set[Left]:

@@ -19,7 +19,7 @@ from trainband.errors import DeadlineExceeded, RefusalCode, Refused
 
 
 class Ticking:
-    """A clock that goes on by a second at each look."""
+    """A clock that advances by a second each time that it is read."""
 
     now = 0.0
 

@@ -149,9 +149,6 @@ def test_a_bound_costs_no_memory_and_holds_for_a_file_that_grows(
         read_regular(path, 9)
 
 
-# --- a FIFO where trainband looks for its files
-
-
 def _history(directory: Path) -> None:
     os.mkfifo(directory / f"000001{HISTORY}")
     assert newest_start(directory) is None

@@ -157,7 +157,7 @@ def test_bounded_keeps_workers_together(make: Callable[..., RuleJob]) -> None:
     for batch in feed[1:]:
         with news:  # the fast one is as far ahead as it may be, or is done
             assert news.wait_for(lambda: taken["fast"] - taken["slow"] >= 2 or runner.done(), 60.0)
-            taken["slow"] += 1  # before its push: the fast one may be answered before this thread goes on
+            taken["slow"] += 1  # before its push: the fast one may be answered before this thread continues
         if slow.steps.step(batch).done:
             break
     runner.result(30.0)

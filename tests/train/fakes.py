@@ -278,7 +278,7 @@ def lines_with(said: list[str], text: str) -> list[str]:
 
 
 class Ticking:
-    """A clock that goes on by a number of seconds each time that it is read."""
+    """A clock that advances by a number of seconds each time that it is read."""
 
     def __init__(self, step_s: float) -> None:
         self.now = 0.0

@@ -419,7 +419,7 @@ def test_giving_up_waits_for_nothing(tmp_path: Path) -> None:
 
 
 class Leaping:
-    """A clock that goes on by a minute each time that it is read."""
+    """A clock that advances by a minute each time that it is read."""
 
     def __init__(self) -> None:
         self.now = 0.0

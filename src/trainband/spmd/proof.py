@@ -121,8 +121,6 @@ class Proof:
         if self._secret:
             self._present_secret(line, purpose, where)
 
-    # --- certificates
-
     def _ask_certificate(self, line: _Line) -> Identity:
         channel = self._channel(line, is_listener=True)
         channel.shake_hands()
@@ -176,8 +174,6 @@ class Proof:
         if is_listener:
             context.num_tickets = 0  # unread records would be taken for what follows
         return _Channel(line, context, is_listener=is_listener)
-
-    # --- the secret
 
     def _ask_secret(self, line: _Line, purpose: str) -> None:
         nonce = os.urandom(_NONCE_BYTES)

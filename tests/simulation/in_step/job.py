@@ -205,8 +205,6 @@ class Member:
         """Adds a record to the history."""
         self.job.record(kind(self.process.now, self.index, *what))
 
-    # --- what it waits for
-
     def waits(self, key: str) -> Any:
         """Returns a context in which it waits for values at a key."""
         return _Waits(self, key)
@@ -224,8 +222,6 @@ class Member:
         else:
             self.end_wait()
 
-    # --- its end
-
     def _failed(self, failed: Failed) -> None:
         self.record(Happened, f"{failed.name}: {failed.error!r}")
 
@@ -239,8 +235,6 @@ class Member:
         self.record(Said, text)
         if text.startswith("ERROR"):
             self._why = text
-
-    # --- its script
 
     def _run(self) -> None:
         spec = ClusterSpec({"worker": [f"worker-{index}:2222" for index in range(len(self.job.processes))]})
