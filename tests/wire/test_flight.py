@@ -6,10 +6,12 @@ import contextlib
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -32,6 +34,8 @@ from trainband.errors import (
     Unreachable,
 )
 from trainband.wire.flight import FlightConnection, FlightListener, FlightTransport
+from trainband.wire.flight.frames import FRAME, MORE, PREFIX, FrameReader, StreamState
+from trainband.wire.flight.outbox import batch_of
 from trainband.wire.messages.codec import encode
 from trainband.wire.security.handshake import PROTOCOL, Hello
 from trainband.wire.transport import Timeouts
@@ -189,6 +193,23 @@ class TestProtocol:
             pass
         assert frame.header == b"x"
         connection.close()
+
+
+def test_a_frame_of_which_a_waiting_send_has_read_some_messages() -> None:
+    body = np.arange(300, dtype=np.int16).view(np.uint8)
+
+    def message(kind: int, start: int, tail: bytes = b"", arrays: int = 0) -> Any:
+        metadata = PREFIX.pack(kind, 0, 0, arrays, 3, start, 0) + tail
+        return SimpleNamespace(
+            app_metadata=pa.py_buffer(metadata), data=batch_of(pa.py_buffer(body[start : start + 200]))
+        )
+
+    messages = [message(FRAME, 0, struct.pack("<Q", body.size), 1), message(MORE, 200), message(MORE, 400)]
+    source = SimpleNamespace(read_chunk=iter(messages).__next__)
+    reader = FrameReader(source, StreamState("a task", FAST, lambda: None, ProtocolError))
+    for _ in range(2):
+        reader.poll_end()
+    assert np.array_equal(reader.frame(*reader.next()).body[0], body)
 
 
 class TestPorts:

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.descriptors import open_descriptors
+from tests.descriptors import more_open_than, open_descriptors
 from tests.programs import until
 from tests.wire.harness import FAST, Wire
 from tests.wire.processes import task
@@ -463,6 +463,34 @@ class TestEnds:
             go_on()
         assert str(caught.value) == f"{wire.listener.address} closed the stream: this worker's lease has run out"
 
+    @pytest.mark.parametrize("size", [0, 1000])
+    def test_an_answer_is_received_after_a_send_that_failed(self, wire: Wire, size: int) -> None:
+        stream = wire.connection.open_stream(timeout_s=20.0)
+        stream.send(b"answer", [np.ones(size, np.uint8)])
+        stream.send(b"fail")
+        until(lambda: not wire.handler.streams, "the handler's end")
+
+        def fails() -> bool:
+            try:
+                stream.send(b"quiet", [np.ones(1_000_000)])
+            except StreamClosed:
+                return True
+            return False
+
+        until(fails, "the sender's notice of the end")
+        answers: list[Frame] = []
+
+        def receive_all() -> None:
+            while True:
+                answers.append(receive(stream))
+
+        with pytest.raises(StreamClosed, match="closed the stream: this worker's lease has run out"):
+            receive_all()
+        if answers or wire.streams_in != "flight":  # Arrow may drop what has arrived as soon as sending fails
+            (frame,) = answers
+            assert frame.header == b"answer"
+            assert np.array_equal(frame.body[0], np.ones(size, np.uint8))
+
     def test_one_that_refuses_more_has_all_that_was_sent_before(self, wire: Wire) -> None:
         stream = wire.connection.open_stream(timeout_s=20.0)
         stream.send(b"gate")
@@ -558,7 +586,7 @@ class TestEnds:
         before = len(open_descriptors())
         for _ in range(3):
             once()
-        until(lambda: len(open_descriptors()) <= before, f"the end of every socket and segment of {kind}")
+        until(lambda: not more_open_than(before), f"the end of every socket and segment of {kind}")
 
 
 _REAL: list[tuple[str, Callable[[], Transport]]] = [

@@ -63,7 +63,8 @@ class Stream(Protocol):
         """Sends one frame. The arrays are C-contiguous and may be reused when this returns.
 
         Raises:
-          StreamClosed: the other end has gone.
+          StreamClosed: the other end has gone. `receive` still returns what it sent before it closed the stream, except
+            over Flight, which discards that: who refuses therefore also gives the reason as that of the end.
           DeadlineExceeded: the other end has taken nothing for `Timeouts.stall_s`.
         """
         ...

@@ -216,7 +216,7 @@ class FrameReader:
         try:
             self._place(chunk.data, offset)
             for _ in range(messages - 1):
-                chunk, (kind, _, _, _, _, offset, _) = self._read()
+                chunk, (kind, _, _, _, _, offset, _) = self.next()
                 if kind != MORE:
                     raise state.end(ProtocolError(f"{state.peer} broke off a frame."))
                 self._place(chunk.data, offset)
@@ -274,7 +274,7 @@ class FrameWriter:
                 raise self._error(exc) from exc
             finally:
                 self.waiting_since = None
-                if not done:  # half a frame is out: nothing after it could be read
+                if not done and state.over is None:  # half a frame is out: nothing after it could be read
                     state.closed = True
                     state.abort()
 

@@ -98,15 +98,15 @@ class UcxStream:
             except Broken as exc:
                 raise self._gone() from exc
             finally:
-                if not done:  # half a frame is out: nothing after it could be read
+                if not (done or self._inbox.is_parted):  # half a frame is out: nothing after it could be read
                     self.interrupt()
             self._last_sent = time.monotonic()
 
     def _raise_if_over(self) -> None:
         if self._closed:
             raise closed_here(self._peer)
-        if self._inbox.over is not None:
-            raise self._inbox.over
+        if self._inbox.is_parted:
+            raise self._gone()
 
     def _transmit(self) -> None:
         taken = -1
@@ -114,7 +114,7 @@ class UcxStream:
             taken = self._outbox.taken
             if self._endpoint.wait(self._advance, self._timeouts.stall_s):
                 self._raise_if_over()
-                if self._inbox.is_parted or self._endpoint.failure is not None:
+                if self._endpoint.failure is not None:
                     raise self._gone()
                 return
         self._raise_if_over()
@@ -261,7 +261,7 @@ class UcxStream:
         state = {"begun": False, "request": 0}
 
         def read() -> bool:
-            if self._inbox.over is not None or self._endpoint.failure is not None:
+            if self._inbox.is_parted or self._endpoint.failure is not None:
                 return True
             if not state["begun"]:
                 state["begun"] = True

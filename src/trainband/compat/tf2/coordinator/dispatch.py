@@ -109,8 +109,7 @@ class WorkerThread:
             link = Link(self.name, self._address, r.FromWorker, self._transport, self._timeouts)
             try:
                 link.open(r.Hello(self._session, coordinates=True))
-                link.send(r.Attach(self._ps))
-                answer, _ = link.receive(self._timeouts.stall_s)
+                answer, _ = link.exchange(r.Attach(self._ps), (), self._timeouts.stall_s)
                 if isinstance(answer, r.Failure):
                     if answer.ps >= 0:
                         self._queue.fail(lost(f"ps:{answer.ps}", answer.message))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -12,7 +13,7 @@ from trainband.cluster.identity import Identity
 from trainband.cluster.resolvers.credentials import resolve_credentials
 from trainband.compat.tf1.graphs import errors
 from trainband.compat.tf2.coordinator.records import TAKEN, Failure, Hello
-from trainband.errors import DeadlineExceeded, RefusalCode, Refused
+from trainband.errors import DeadlineExceeded, RefusalCode, Refused, StreamClosed
 from trainband.wire.frame import Frame
 from trainband.wire.messages.codec import decode_any, encode
 from trainband.wire.network import Network
@@ -100,6 +101,12 @@ class Link:
                 raise DeadlineExceeded(f"{self} gave no answer in {timeout_s:.0f} s; check that it runs.")
         return decode_any(frame.header, self._answers, str(self)), frame
 
+    def exchange(self, record: Struct, body: Sequence[Any], timeout_s: float | None) -> tuple[Any, Frame]:
+        """One request and its answer, which may be a `Failure`. Raises what `receive` does."""
+        with suppress(StreamClosed):  # what it sent before it closed the stream can still be received
+            self.send(record, body)
+        return self.receive(timeout_s)
+
     def ask(self, record: Struct, body: Sequence[Any] = (), timeout_s: float | None = None) -> Frame:
         """One request and its answer.
 
@@ -107,8 +114,7 @@ class Link:
           OpError: the server has failed to do it.
           Refused: the server has another coordinator.
         """
-        self.send(record, body)
-        answer, frame = self.receive(timeout_s)
+        answer, frame = self.exchange(record, body, timeout_s)
         if isinstance(answer, Failure):
             raise error_of(answer)
         return frame

@@ -88,12 +88,12 @@ class Requests:
         except TrainbandError as exc:
             with contextlib.suppress(TrainbandError):
                 stream.send(encode(_failure(exc)))
+            raise  # the stream ends with the same reason, for a peer that sends instead of receiving
         finally:
             if session is not None:
                 self.over(session)
             if is_attached:
                 self._job.detach(stream)
-            stream.close()
 
     def _hello(self, stream: Stream, caller: Caller) -> r.Hello:
         caller.require(_WORKERS, f"use {self.name}")
