@@ -28,6 +28,9 @@ LOOP_S = 0.0145
 TOLERANCE = 4.0
 """Other work on the machine has tests take up to twice the processor time, and rarely more."""
 
+ALLOWANCE_S = 5.0
+"""What may fall on any test: garbage collections, a module that nobody has imported yet, threads of earlier tests."""
+
 _SCHEDULES = "tests/simulation/test_schedules.py::test_every_promise_holds_under_every_schedule"
 OVER = {
     f"{_SCHEDULES}[sync-0-50]": 12.0,
@@ -86,7 +89,8 @@ class Measurement:
 class Budget:
     """A pytest plugin: a test that takes more than its level's share fails."""
 
-    def __init__(self) -> None:
+    def __init__(self, allowance_s: float = ALLOWANCE_S) -> None:
+        self._allowance_s = allowance_s
         self._measurement = Measurement()
 
     @pytest.hookimpl(tryfirst=True)
@@ -109,11 +113,12 @@ class Budget:
         if call.when == "teardown" and report.passed and item.get_closest_marker("slow") is None:
             level, seconds = self._measurement.level(item.nodeid), self._measurement.seconds
             share = OVER.get(item.nodeid, OVER.get(item.nodeid.partition("::")[0], SHARES_S[level]))
-            if seconds > TOLERANCE * share and seconds > TOLERANCE * share * (slowness := _slowness()):
+            most = TOLERANCE * share + self._allowance_s
+            if seconds > most and seconds > most * (slowness := _slowness()):
                 report.outcome = "failed"
                 report.longrepr = (
-                    f"{seconds:.1f} s of processor time; a test of level {level!r} has {share:g} s, here at most "
-                    f"{TOLERANCE * slowness:.1f} times as much. Make it cheaper or mark it slow."
+                    f"{seconds:.1f} s of processor time; a test of level {level!r} has {share:g} s, and fails here at "
+                    f"{most * slowness:.1f} s. Make it cheaper or mark it slow."
                 )
         return report
 

@@ -14,6 +14,11 @@ def opened_since(before: set[str]) -> set[str]:
     return open_descriptors() - before if open_now() - before else set()
 
 
+def more_open_than(count: int) -> bool:
+    """Whether more is open than this many descriptors; again without what only garbage holds."""
+    return len(open_now()) > count and len(open_descriptors()) > count
+
+
 def open_descriptors() -> set[str]:
     """What each open descriptor of this process is, gRPC's own polling machinery aside.
 

@@ -30,7 +30,7 @@ TOGETHER_BY_TABLE = ("tests/compat/test_conformance.py",)
 """The same, for the tests of each table: `test_it[table-line]`."""
 
 WAIT = "tests/cluster_"
-"""The tests in these folders wait most of their time, and the others compute."""
+"""The tests in these folders wait most of their time, and most others compute."""
 
 BEFORE = "tests/keras/"
 """The tests in this folder look at Keras as it is, and those of scripts of TensorFlow 2 change it for their process."""
@@ -39,29 +39,30 @@ AFTER = "tests/compat"
 """The tests in these folders must not run before those."""
 
 SPREAD = 0.85
-"""Over how much of the others those that wait are spread: the end shall not wait for one of them."""
+"""Over how much of the short ones the others are spread: the end shall not wait for one of them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Orders tests: the long ones first, so that no core is idle at the end, then tests that wait among those that
-    compute, so that the processor always has something to do.
+    """Orders tests: those that wait or take long, the longest first, among the many short ones that compute, so that
+    the processor always has something to do, and no core is idle at the end.
 
     Processes take them in this order, so that what is `BEFORE` others here is so in each process.
     """
     seconds: dict[str, float] = json.loads(DURATIONS.read_text())
-    waiting = [item for item in items if item.nodeid.startswith(WAIT)]
-    others = [item for item in items if not item.nodeid.startswith(WAIT)]
+    long: dict[str, list[pytest.Item]] = {}
+    others: list[pytest.Item] = []
+    for item in items:
+        scope = scope_of(item.nodeid)
+        if item.nodeid.startswith(WAIT) or (scope in seconds and not item.nodeid.startswith((BEFORE, AFTER))):
+            long.setdefault(scope, []).append(item)
+        else:
+            others.append(item)
     others.sort(key=lambda item: not item.nodeid.startswith(BEFORE))
-    between = int(SPREAD * len(others)) // max(1, len(waiting))
+    between = int(SPREAD * len(others)) // max(1, len(long))
     mixed: list[pytest.Item] = []
-    for index, item in enumerate(waiting):
-        mixed += [item, *others[index * between : (index + 1) * between]]
-    mixed += others[len(waiting) * between :]
-
-    def place(item: pytest.Item) -> float:
-        return 0.0 if item.nodeid.startswith(AFTER) else -seconds.get(scope_of(item.nodeid), 0.0)
-
-    items[:] = sorted(mixed, key=place)
+    for index, scope in enumerate(sorted(long, key=lambda scope: -seconds.get(scope, 0.0))):
+        mixed += [*long[scope], *others[index * between : (index + 1) * between]]
+    items[:] = mixed + others[len(long) * between :]
 
 
 def scope_of(nodeid: str) -> str:
