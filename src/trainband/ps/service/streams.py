@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,11 +68,7 @@ class Streams:
     _non_finite_reported_at: float = field(default=-NOTICE_EVERY_S, init=False)
 
     def serve(self, stream: Stream, caller: Caller = ANYBODY) -> None:
-        """Serves one worker, reader, or primary of another replica until it leaves.
-
-        Raises:
-          Refused: it was told why; the stream ends with the same reason, for a peer that sends instead of receiving.
-        """
+        """Serves one worker, reader, or primary of another replica until it leaves."""
         member: Member | None = None
         bootstrapping = False
         try:
@@ -111,8 +106,9 @@ class Streams:
         except (StreamClosed, DeadlineExceeded):
             pass  # the worker is gone; `stream_ended` handles that below
         except (TrainbandError, RuleError) as exc:
-            raise self._refuse(stream, exc) from exc
+            self._fail(stream, exc)
         finally:
+            stream.close()
             if member is not None and not bootstrapping:
                 self._membership.stream_ended(member)
 
@@ -152,14 +148,14 @@ class Streams:
             waiting.check(f"the first frame of {stream.peer}", "it opened a stream but is silent")
         return None
 
-    def _refuse(self, stream: Stream, exc: Exception) -> Refused:
+    def _fail(self, stream: Stream, exc: Exception) -> None:
         why = printable(str(exc), LIMITS.failure_length)
         if self._task.refusals.record(stream.peer, "a stream", exc):
             self._task.say(f"refused {stream.peer}: {why}")
-        code = exc.code if isinstance(exc, Refused) else RefusalCode.OTHER
-        with suppress(StreamClosed, DeadlineExceeded):
-            stream.send(encode(m.Failure(why, code)))
-        return Refused(why, code)
+        try:
+            stream.send(encode(m.Failure(why, exc.code if isinstance(exc, Refused) else RefusalCode.OTHER)))
+        except (StreamClosed, DeadlineExceeded):
+            return
 
     def _initialise(self, replica: ShardReplica, member: Member, body: Sequence[NDArray[np.uint8]]) -> None:
         with self._task.lock:
