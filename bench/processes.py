@@ -79,8 +79,15 @@ class Processes:
                 start_new_session=True,
             )
 
-    def wait_for(self, what: str, condition: Callable[[], bool], deadline_s: float) -> None:
-        """Wait until a condition holds.
+    def wait_for(
+        self,
+        what: str,
+        condition: Callable[[], bool],
+        deadline_s: float,
+        sample: Callable[[], object] | None = None,
+        every_s: float = _SAMPLE_S,
+    ) -> None:
+        """Wait until a condition holds, and sample the tasks every `every_s` seconds: by default, their `usage`.
 
         Raises:
           CaseFailed: a task ended with an error, or deadline_s seconds passed first.
@@ -93,9 +100,9 @@ class Processes:
             now = time.monotonic()
             if now - begin > deadline_s:
                 raise CaseFailed(f"Waited {deadline_s} s for {what}, in vain.{self._said(self._running)}")
-            if now - sampled > _SAMPLE_S:
+            if now - sampled > every_s:
                 sampled = now
-                self.usage()
+                (sample or self.usage)()
             time.sleep(_POLL_S)
 
     def wait_a_while(self, seconds: float) -> None:
@@ -107,21 +114,24 @@ class Processes:
         end = time.monotonic() + seconds
         self.wait_for(f"{seconds} s were over", lambda: time.monotonic() >= end, seconds + _SAMPLE_S)
 
-    def wait_for_end(self, names: Sequence[str], deadline_s: float) -> None:
-        """Wait until these tasks have ended; errors as for `wait_for`."""
+    def wait_for_end(
+        self,
+        names: Sequence[str],
+        deadline_s: float,
+        sample: Callable[[], object] | None = None,
+        every_s: float = _SAMPLE_S,
+    ) -> None:
+        """Wait until these tasks have ended; the rest as for `wait_for`."""
         tasks = [self._running[name] for name in names]
-        self.wait_for(f"the end of {', '.join(names)}", lambda: all(t.poll() == 0 for t in tasks), deadline_s)
+
+        def have_ended() -> bool:
+            return all(task.poll() == 0 for task in tasks)
+
+        self.wait_for(f"the end of {', '.join(names)}", have_ended, deadline_s, sample, every_s)
 
     def usage(self) -> dict[str, Usage]:
         """Return the use of each task, from /proc; of a task that has ended, what was last seen."""
-        stats: dict[int, list[str]] = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with suppress(OSError):
-                    # The name in parentheses may hold spaces; the parent is field 4, utime to cstime are 14 to 17.
-                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                    if fields[0] != "Z":
-                        stats[int(entry.name)] = fields
+        stats = _stats()
         parents = {pid: int(fields[1]) for pid, fields in stats.items()}
         for name, process in self._running.items():
             if process.pid in stats:
@@ -131,6 +141,14 @@ class Processes:
                 cpu_s = sum(_cpu_s(pid, stats[pid]) for pid in pids)
                 self._usage[name] = Usage(cpu_s, max(peaks, peak_before))
         return dict(self._usage)
+
+    def memory_mib(self) -> dict[str, float]:
+        """Return what each living task and its children take now; memory that several share is divided among them."""
+        parents = {pid: int(fields[1]) for pid, fields in _stats().items()}
+        return {
+            name: sum(_pss_mib(pid) for pid in parents if _descends(pid, process.pid, parents))
+            for name, process in self._running.items()
+        }
 
     def result(self, name: str) -> dict[str, Any]:
         """Return the JSON object that a task printed as its last line.
@@ -170,6 +188,19 @@ def free_addresses(count: int) -> list[str]:
             each.close()
 
 
+def _stats() -> dict[int, list[str]]:
+    """Return the fields of /proc/PID/stat after the name, of all processes."""
+    stats: dict[int, list[str]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                # The name in parentheses may hold spaces; the parent is field 4, utime to cstime are 14 to 17.
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if fields[0] != "Z":
+                    stats[int(entry.name)] = fields
+    return stats
+
+
 def _exit_on_signal(number: int, _: object) -> None:
     raise SystemExit(128 + number)
 
@@ -189,6 +220,15 @@ def _descends(pid: int, ancestor: int, parents: Mapping[int, int]) -> bool:
     while pid in parents and pid != ancestor:
         pid = parents[pid]
     return pid == ancestor
+
+
+def _pss_mib(pid: int) -> float:
+    """Return the proportional set size of a live process, in MiB."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
 
 
 def _peak_mib(pid: int) -> float:

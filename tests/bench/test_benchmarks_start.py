@@ -23,6 +23,7 @@ SMALLEST = {
     "many_workers": "--rounds 1 --workers 2",
     "ps_mnist": "--rounds 1 --train_steps 300 --case jax-allreduce --case trainband --case trainband-secret",
     "push_pull": "--rounds 1 --exchanges 1 --millions 1 --case socket --case trainband --case trainband-secret",
+    "real_sizes": "--case 2x16 --optimizer adam",
     "scaling": "--rounds 1 --seconds 0.5 --ps 1",
     "serve": "--rounds 1 --seconds 0.5 --clients 1 --only trainband --only trainband-binary",
     "standbys": "--rounds 1 --train_steps 300",

@@ -57,6 +57,8 @@ def test_there_and_back_in_numpy(
         layout = JobLayout.of(policy(max_slice_bytes=limit).place(variables, ps))
     values = values_of(variables)
     shards = layout.scatter(values, np)
+    for packed, filled in zip(shards, layout.filled(reversed(list(enumerate(values)))), strict=True):
+        assert_same(list(filled), list(packed))
     # over the wire and back
     received = [
         shard.from_wire([as_bytes(b) for b in blocks]) for shard, blocks in zip(layout.shards, shards, strict=True)
@@ -66,7 +68,11 @@ def test_there_and_back_in_numpy(
         assert [(b.size, b.dtype) for b in blocks] == [(b.size, jnp.dtype(b.dtype)) for b in shard.blocks]
         assert sum(b.nbytes for b in blocks) == shard.nbytes
         assert sorted(i for block in shard.blocks for i in block.members) == list(range(len(shard.slices)))
-    assert_same(layout.gather([blocks for blocks in received if blocks is not None], np), values)
+    blocks_of_all = [blocks for blocks in received if blocks is not None]
+    assert_same(layout.gather(blocks_of_all, np), values)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout_module, "_MOST_SLICED", 1)
+        assert_same(layout.gather(layout.with_views(blocks_of_all), np), values)
 
 
 @settings(max_examples=12)  # each compiles

@@ -313,9 +313,10 @@ def test_the_first_values_are_taken_once(ps: Ps) -> None:
     ps.join(0)
     ps.define()
     again = (m.Initialise(), tuple(block + 7 for block in ps.values()[1]))
-    script = ps.play(0, ps.values(), again)
-    assert [answer.version for answer in script.answers if isinstance(answer, m.Params)] == [0, 0]
-    for got, sent in zip(script.sent[1][1], ps.values()[1], strict=True):
+    script = ps.play(0, ps.values(), again, (m.Pull(), ()))
+    assert [answer.version for answer in script.answers if isinstance(answer, m.Params)] == [0, 0, 0]
+    assert [len(body) for _, body in script.sent] == [0, 0, len(ps.values()[1])], "only who asks for values gets them"
+    for got, sent in zip(script.sent[2][1], ps.values()[1], strict=True):
         np.testing.assert_array_equal(got, sent)
 
 
@@ -775,7 +776,7 @@ def test_status(ps: Ps) -> None:
     nbytes = 4 * 14
     assert status.shard_bytes == nbytes
     assert status.bytes_in == 2 * nbytes
-    assert status.bytes_out == 3 * nbytes  # the answers to the first values and to two pushes
+    assert status.bytes_out == 2 * nbytes  # the answers to two pushes
     assert status.waiting_for == ()
     assert status.loss == 0.25
     assert [(w.task, w.presence, w.pushes, w.pid, w.host, w.heard_s) for w in status.workers] == [

@@ -165,6 +165,11 @@ def test_all_finite() -> None:
         assert not jax.jit(all_finite)((*good, (jnp.full(1, bad, jnp.bfloat16),)))
     assert not all_finite((jnp.array([jnp.inf, -jnp.inf]),))
     assert all_finite((jnp.full(2, 3e38), jnp.full(3, 6e4, jnp.float16))), "large, and their sum is not finite"
+    many = [jnp.full(3, 3e38), *[jnp.full((2, 2), 3e38)] * 100]  # of one shape
+    assert jax.jit(all_finite)(many)
+    for place in (0, 50):
+        for bad in (np.nan, np.inf, -np.inf):
+            assert not jax.jit(all_finite)([*many[:place], many[place].at[0].set(bad), *many[place + 1 :]])
 
 
 SUMMED: list[tuple[dict[str, list[float]], float, bool]] = [

@@ -31,6 +31,7 @@ from trainband.errors import (
     StreamClosed,
     Unreachable,
 )
+from trainband.launch.ports import ReservedPorts
 from trainband.wire.flight import FlightTransport
 from trainband.wire.frame import BODY_ALIGNMENT, Frame
 from trainband.wire.network import Network
@@ -102,20 +103,20 @@ class TestCalls:
 
 class TestAddresses:
     def test_nobody_there_and_then_somebody(self, kind: str, transport: Transport) -> None:
-        first = transport.listen("127.0.0.1:0", EchoHandler(), FAST)
-        address = first.address
-        first.stop(1.0)
-        connection = transport.connect(address, FAST)
-        for _ in range(3):
-            with pytest.raises(NobodyListens, match=rf"nothing listens at {address}"):
-                connection.call("echo", timeout_s=20.0)
-        with pytest.raises(Unreachable):
-            connection.open_stream(timeout_s=20.0)
-        second = transport.listen(address, EchoHandler(), FAST)
-        # At once: a channel that backs off would go on refusing for a while.
-        assert connection.call("echo", b"x", timeout_s=20.0) == b"x", kind
-        connection.close()
-        second.stop(1.0)
+        with ReservedPorts(1) as ports:  # lest another test gets the port meanwhile
+            (address,) = ports.addresses
+            transport.listen(address, EchoHandler(), FAST).stop(1.0)
+            connection = transport.connect(address, FAST)
+            for _ in range(3):
+                with pytest.raises(NobodyListens, match=rf"nothing listens at {address}"):
+                    connection.call("echo", timeout_s=20.0)
+            with pytest.raises(Unreachable):
+                connection.open_stream(timeout_s=20.0)
+            second = transport.listen(address, EchoHandler(), FAST)
+            # At once: a channel that backs off would go on refusing for a while.
+            assert connection.call("echo", b"x", timeout_s=20.0) == b"x", kind
+            connection.close()
+            second.stop(1.0)
 
     def test_port_0_gives_the_real_port(self, wire: Wire) -> None:
         host, _, port = wire.listener.address.rpartition(":")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from trainband.errors import ModelError
+from trainband.model.first_values import DividedFunction
 from trainband.model.mesh_context import DATA, on_mesh
 from trainband.model.optimizer import Optimizer
 from trainband.model.variables import PyTree, Variables
@@ -25,7 +26,7 @@ class Outputs(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Existing initial values, in place of a function that makes them from a key.
+    """Existing initial values, in place of a function that makes them from a key. Only their shapes are traced.
 
     Of several processes, the chief's count: the others may pass anything of the same shapes.
 
@@ -33,7 +34,7 @@ class Given:
       values: returns them when the job begins.
     """
 
-    values: Callable[[], PyTree]
+    values: Callable[..., PyTree]
 
     def __call__(self, key: jax.Array) -> PyTree:
         """Returns the values; `key` is ignored."""
@@ -133,6 +134,13 @@ class Model:
     def first_params(self) -> PyTree:
         """Returns the initial params as JAX arrays: the same on every machine for the same seed."""
         return jax.tree.map(jnp.asarray, self.init(jax.random.key(self.seed)))
+
+    def first_leaves(self) -> Iterator[tuple[int, Any]]:
+        """Computes the initial params and model state: yields each variable's number and its value, in any order."""
+        if isinstance(self.init, Given):
+            yield from enumerate(jax.tree.leaves((self.first_params(), self.first_state())))
+        else:
+            yield from DividedFunction(lambda: (self.first_params(), self.first_state())).leaves()
 
     def shaped(self, function: Callable[..., Any], *args: Any) -> PyTree:
         """Returns the shapes of the result of a function of the model, without computing it."""

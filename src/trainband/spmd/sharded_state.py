@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDev
 from trainband.checkpoint import Checkpoint
 from trainband.checkpoint.reader import buffer_of
 from trainband.model.contents import Contents, Held, contents_of_state, contents_of_variables
+from trainband.model.first_values import first_values
 from trainband.model.mesh_context import on_mesh
 from trainband.model.model import Given, Model
 from trainband.model.placement import Slice, rows_of
@@ -105,17 +106,23 @@ class ShardedState:
                 params = jax.tree.map(placed, params, where.params)
                 state = placed_at(where.state, state)
             else:
-                params = self._unified(self._made(model.first_params, where.params), "first params")
-                state = self._unified(self._made(model.first_state, where.state), "first model state")
+                params = self._unified(self._first(model.first_params, where.params), "first params")
+                state = self._unified(self._first(model.first_state, where.state), "first model state")
             optimizer = self._made(model.optimizer.init, where.optimizer, params)
             carry = self._made(first_carry, where.carry, params)
             ended = self._made(lambda: jnp.zeros(()), where.ended) if self._several else None
         self.now = TrainState(params, optimizer, state, carry, ended)
 
+    def _first(self, function: Callable[[], PyTree], where: PyTree) -> PyTree:
+        """Returns first values, computed in place."""
+        return first_values(self._on_mesh(function), where=where)
+
     def _made(self, function: Callable[..., PyTree], where: PyTree, *given: PyTree) -> PyTree:
         """Returns a function's result, computed in place."""
-        mesh = self._mesh if self._central is None else None
-        return jax.jit(on_mesh(function, mesh, self._model.axes), out_shardings=where)(*given)
+        return jax.jit(self._on_mesh(function), out_shardings=where)(*given)
+
+    def _on_mesh(self, function: Callable[..., PyTree]) -> Callable[..., PyTree]:
+        return on_mesh(function, self._mesh if self._central is None else None, self._model.axes)
 
     def broadcast(self, values: PyTree) -> PyTree:
         """Returns the chief's values on all processes."""

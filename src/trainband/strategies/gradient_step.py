@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
@@ -130,14 +131,15 @@ class CompiledGradientStep:
         return self._spreader or placer(self._device)
 
     def first_values(self) -> Sequence[Sequence[NDArray[Any]]]:
-        values = (self._model.first_params(), self._model.first_state())
-        return self._plan.layout.scatter([np.asarray(leaf) for leaf in jax.tree.leaves(values)], np)
+        with on_device(self._device):
+            return self._plan.layout.filled(self._model.first_leaves())
 
     def first_carry(self, shards: Sequence[Blocks]) -> Carry:
         with on_device(self._device):
             params, _ = self._plan.variables.split(self._plan.layout.gather(shards, np))
-            carry: Carry = self._first_carry(jax.tree.map(np.array, params))
-        return carry
+            carry: Carry = self._first_carry(params)
+            own: Carry = jax.tree.map(jnp.copy, carry)  # the params' memory is that of the last pull
+        return own
 
     def carry_of(self, worker_state: WorkerState, carry: Carry) -> Carry:
         with on_device(self._device):
@@ -146,7 +148,7 @@ class CompiledGradientStep:
 
     def compile(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> None:
         with on_device(self._device):
-            self._compute.lower(tuple(shards), carry, self._spread(batch)).compile()
+            self._compute.lower(self._plan.layout.with_views(shards), carry, self._spread(batch)).compile()
 
     def __call__(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> Computed:
         batch = self._spread(batch)
@@ -154,7 +156,7 @@ class CompiledGradientStep:
             self._on_first(batch if self._model.accumulate == 1 else batch[0])
             self._on_first = None
         with on_device(self._device):
-            loss, gradient, finite, carry, metrics = self._compute(tuple(shards), carry, batch)
+            loss, gradient, finite, carry, metrics = self._compute(self._plan.layout.with_views(shards), carry, batch)
         arrays = tuple(tuple(np.asarray(block) for block in blocks) for blocks in gradient)
         examples = examples_in_step(batch, self._model.accumulate)
         return Computed(float(loss), arrays, bool(finite), carry, metrics, examples)

@@ -47,6 +47,7 @@ class PortionedGradientStep:
         self._single = CompiledGradientStep(model, cluster, plan, mesh, spreader, on_first)
         self._on_first = on_first
         self._task = str(cluster.task)
+        self._layout = plan.layout
         self._device = mesh.devices.flat[0]
         self._spreader = spreader if mesh.size > 1 else None
         self._known: set[Any] = set()
@@ -80,7 +81,7 @@ class PortionedGradientStep:
 
     def compile(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> None:
         with on_device(self._device):
-            params, state = self._start(tuple(shards))
+            params, state = self._start(self._layout.with_views(shards))
             for one in {_kind_of(one): one for one in self._batches(batch)}.values():
                 arguments = (params, state, carry, self._spread(one), np.int32(0), np.float32(1))
                 self._part.lower(*arguments).compile()
@@ -98,7 +99,7 @@ class PortionedGradientStep:
         examples = [examples_in(one) for one in batches]
         total: Any = None
         with on_device(self._device):
-            params, state = self._start(tuple(shards))
+            params, state = self._start(self._layout.with_views(shards))
             for number, (one, count) in enumerate(zip(batches, examples, strict=True)):
                 weight = np.float32(count / sum(examples))
                 part, state = self._part(params, state, carry, self._spread(one), np.int32(number), weight)

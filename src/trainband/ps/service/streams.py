@@ -100,7 +100,7 @@ class Streams:
                     self._send_params(stream, replica, member, _Answer())
                 elif isinstance(message, m.Initialise):
                     self._initialise(replica, member, frame.body)
-                    self._send_params(stream, replica, member, _Answer())
+                    self._send_params(stream, replica, member, _Answer(), with_values=False)
                 else:
                     raise ProtocolError(f"{member.task} opened its stream twice.")
         except (StreamClosed, DeadlineExceeded):
@@ -238,11 +238,13 @@ class Streams:
         self._traffic.bytes_saved += layout.nbytes - arrived
         return account
 
-    def _send_params(self, stream: Stream, replica: ShardReplica, member: Member, answer: _Answer) -> None:
+    def _send_params(
+        self, stream: Stream, replica: ShardReplica, member: Member, answer: _Answer, *, with_values: bool = True
+    ) -> None:
         with self._task.lock:
             shard, updater, saver = replica.require_primary(), replica.require_updater(), replica.require_saver()
             version, position = shard.acquire(), replica.failover.position
-            self._traffic.bytes_out += shard.layout.nbytes
+            self._traffic.bytes_out += shard.layout.nbytes * with_values
             updater.remember(member.number, version)
             training = replica.training
             done = answer.over or (training.fit > 0 and version.number >= training.last_version)
@@ -264,7 +266,7 @@ class Streams:
                 held_s,
                 moments,
             )
-            stream.send(encode(params), version.arrays())
+            stream.send(encode(params), version.arrays() if with_values else ())
         finally:
             with self._task.lock:
                 shard.release(version)

@@ -19,6 +19,7 @@ from trainband.ps.worker.urgency import Urgency
 from trainband.runtime.logs import task_logger
 from trainband.runtime.step_recording import PushTimes
 from trainband.runtime.waiting import Waiting
+from trainband.wire.frame import Bytes
 from trainband.wire.messages import calls as m
 from trainband.wire.messages.codec import decode_any, encode
 from trainband.wire.messages.workload import Workload
@@ -61,6 +62,9 @@ class Exchange:
         return self.versions[0]
 
 
+_ANSWERED: tuple[bytes, Sequence[NDArray[Any]]] = (b"", ())
+
+
 class Exchanger:
     """Pushes and pulls over the streams to all ps; waits for a ps that is gone if the job recovers.
 
@@ -92,7 +96,7 @@ class Exchanger:
     def initialise(self, link: Link, values: Sequence[NDArray[Any]], *, bootstrapping: bool = False) -> None:
         """Chief only: sends a shard its first values; returns once the ps has them."""
         self._finder.open(link, bootstrapping=bootstrapping).send(encode(m.Initialise()), values)
-        self._answer(link, "its answer to the first values")
+        self._message(link, "its answer to the first values")  # without values
 
     def pull(self) -> Exchange:
         """Pulls the current params of every ps."""
@@ -268,6 +272,7 @@ class Exchanger:
         while True:
             try:
                 answer, blocks = self._answer(link, what)
+                link.request = _ANSWERED  # the memory of a gradient that need not be sent again is free
                 return (structs.replace(answer, outcome=m.DROPPED) if died else answer), blocks
             except StreamClosed as exc:
                 if not self._membership.recovers:
@@ -281,6 +286,10 @@ class Exchanger:
             self._urgency.set(False)
 
     def _answer(self, link: Link, what: str) -> tuple[m.Params, Blocks]:
+        answer, body = self._message(link, what)
+        return answer, link.blocks(self._membership.plan, body)
+
+    def _message(self, link: Link, what: str) -> tuple[m.Params, tuple[Bytes, ...]]:
         if link.broken is not None:
             raise link.broken
         stream = self._stream(link)
@@ -307,7 +316,7 @@ class Exchanger:
             if self._membership.recovers and refused.is_for_another:
                 raise (_Moved if answer.code is RefusalCode.MOVED else StreamClosed)(answer.message)
             raise refused
-        return answer, link.blocks(self._membership.plan, frame.body)
+        return answer, frame.body
 
     def _is_back(self, link: Link, *, moved: bool) -> bool:
         """Waits for a ps that is gone and resends the last request; returns whether the ps had died.

@@ -416,7 +416,10 @@ class Open(Struct, frozen=True, tag=1, array_like=True):
 
 
 class Initialise(Struct, frozen=True, tag=2, array_like=True):
-    """chief -> ps, with the shard's blocks: the first values, ignored if there are values; answered by `Params`."""
+    """chief -> ps, with the shard's blocks: the first values, ignored if there are values.
+
+    Answered by `Params` without values.
+    """
 
 
 class Pull(Struct, frozen=True, tag=3, array_like=True):

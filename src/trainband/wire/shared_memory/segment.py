@@ -60,6 +60,10 @@ class OutSlot:
         """Whether its last body was given back."""
         return self.segment is None or int(self.segment.control[0]) == self.sequence
 
+    def is_below(self, size: int) -> bool:
+        """Whether it has less memory than that."""
+        return (0 if self.segment is None else self.segment.body.size) < size
+
     def grow(self, size: int) -> tuple[Segment, int]:
         """Creates a segment of at least `size` bytes; also returns its descriptor, which the caller closes."""
         if self.segment is not None:

@@ -28,18 +28,20 @@ class OutSlots:
         self._sequence = 0
         self.doorbell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
-    def acquire(self, size: int) -> tuple[int, Segment, int] | None:
+    def acquire(self, size: int, *, may_grow: bool = True) -> tuple[int, Segment, int] | None:
         """Takes a slot that no one reads; returns its number, its memory (at least `size` bytes), and its descriptor if
-        that is new, else -1. Returns `None` while all slots are being read.
+        that is new, else -1.
+
+        Returns `None` while all slots are being read; without `may_grow`, also while those of this size are.
         """
         free = [slot for slot in self._slots if slot.is_free()]
-        if not free:
-            return None
         # The first that is large enough: in lockstep one slot is enough for most frames, and reusing
         # memory costs no page faults.
         for slot in free:
-            if slot.segment is not None and slot.segment.body.size >= size:
+            if slot.segment is not None and not slot.is_below(size):
                 return self._slots.index(slot), slot.segment, -1
+        if not free or not (may_grow or all(slot.is_below(size) for slot in self._slots)):
+            return None
         segment, descriptor = free[0].grow(size)
         return self._slots.index(free[0]), segment, descriptor
 
@@ -49,13 +51,13 @@ class OutSlots:
         self._slots[number].sequence = self._sequence
         return self._sequence
 
-    def wait(self, connection: socket.socket, timeout_s: float) -> bool:
-        """Waits until a slot may be free; returns whether the other end is still there."""
+    def wait(self, connection: socket.socket, timeout_s: float, size: int = 0) -> bool:
+        """Waits until a slot of this size may be free; returns whether the other end is still there."""
         segments = [slot.segment for slot in self._slots if slot.segment is not None]
         for segment in segments:
             segment.control[1] = 1
         try:
-            if any(slot.is_free() for slot in self._slots):
+            if any(slot.is_free() and not slot.is_below(size) for slot in self._slots):
                 return True
             poll = select.poll()
             poll.register(self.doorbell, select.POLLIN)

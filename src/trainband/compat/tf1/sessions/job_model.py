@@ -26,14 +26,25 @@ from trainband.compat.tf1.sessions.job_rules import (
 from trainband.compat.tf1.sessions.ps_optimizer import JobOptimizer, on_ps
 from trainband.compat.tf1.sessions.slots import is_slot
 from trainband.compat.tf1.sessions.step_batch import StepBatch, attached
-from trainband.model.model import Outputs
+from trainband.model.model import Given, Outputs
 from trainband.ps.rules import Async, Sync, UpdateRule
+from trainband.runtime.overrides import override
 
 ANCHOR = "trainband/nothing"
 """The only param of a job whose graph trains nothing: a job must have one."""
 
 FirstValues = Callable[[Sequence[Variable]], Mapping[str, Any]]
 """Of variables: the values that they begin with, by name."""
+
+
+class SessionValues(Given):
+    """The values that a session's variables begin with; of a key that is traced, only their shapes."""
+
+    __slots__ = ()
+
+    @override
+    def __call__(self, key: Any) -> Any:
+        return self.values(key)
 
 
 class JobModel:

@@ -28,7 +28,7 @@ from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.sessions.examined import Examined, examine
 from trainband.compat.tf1.sessions.follow_up import FollowUp
-from trainband.compat.tf1.sessions.job_model import JobModel
+from trainband.compat.tf1.sessions.job_model import JobModel, SessionValues
 from trainband.compat.tf1.sessions.job_rules import counted_step, is_shared, only_added_to
 from trainband.compat.tf1.sessions.placement import ByDevice
 from trainband.compat.tf1.sessions.slots import is_slot
@@ -124,7 +124,7 @@ class JobStore(Store):
         ps_job = next((job for job, same in self._names.items() if same == "ps"), "ps")
         model = JobModel(self._graph, self._cluster.spec, self._first_values, ps_job)
         trainer = Trainer(
-            init=model.first_params,
+            init=SessionValues(model.first_params),
             init_state=model.first_state,
             loss=model.loss,
             optimizer=model.optimizer(),
