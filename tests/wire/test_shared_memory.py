@@ -113,6 +113,24 @@ class TestLoans:
             assert right.receive(0.0) is None  # as a server does that waits for the next one
         assert len(places) == 1
 
+    @pytest.mark.parametrize("patience_s", [20.0, 0.1])
+    def test_a_large_body_waits_a_while_for_the_place_of_the_last_one(
+        self, ends: tuple[SharedMemoryStream, SharedMemoryStream], patience_s: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        body = np.ones(1000)
+        monkeypatch.setattr(streams, "_LARGE", body.nbytes)
+        monkeypatch.setattr(streams, "_S_PER_NEW_BYTE", patience_s / body.nbytes)
+        left, right = ends
+        left.send(b"first", [body])
+        first = received(right).body[0].ctypes.data
+        sending = threading.Thread(target=left.send, args=(b"second", [body]))
+        sending.start()
+        if patience_s == 0.1:  # the first body is not given back meanwhile
+            sending.join()
+        places = {first, received(right).body[0].ctypes.data}
+        sending.join()
+        assert len(places) == (2 if patience_s == 0.1 else 1)
+
     def test_a_kept_view_of_an_outgrown_segment_stays_readable(
         self, ends: tuple[SharedMemoryStream, SharedMemoryStream]
     ) -> None:
