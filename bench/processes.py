@@ -136,7 +136,7 @@ class Processes:
         for name, process in self._running.items():
             if process.pid in stats:
                 pids = [pid for pid in parents if _descends(pid, process.pid, parents)]
-                peaks = sum(_peak_mib(pid) for pid in pids)
+                peaks = sum(_memory_mib(pid, "status", "VmHWM") for pid in pids)
                 peak_before = self._usage[name].peak_mib if name in self._usage else 0.0
                 cpu_s = sum(_cpu_s(pid, stats[pid]) for pid in pids)
                 self._usage[name] = Usage(cpu_s, max(peaks, peak_before))
@@ -146,7 +146,9 @@ class Processes:
         """Return what each living task and its children take now; memory that several share is divided among them."""
         parents = {pid: int(fields[1]) for pid, fields in _stats().items()}
         return {
-            name: sum(_pss_mib(pid) for pid in parents if _descends(pid, process.pid, parents))
+            name: sum(
+                _memory_mib(pid, "smaps_rollup", "Pss") for pid in parents if _descends(pid, process.pid, parents)
+            )
             for name, process in self._running.items()
         }
 
@@ -222,19 +224,10 @@ def _descends(pid: int, ancestor: int, parents: Mapping[int, int]) -> bool:
     return pid == ancestor
 
 
-def _pss_mib(pid: int) -> float:
-    """Return the proportional set size of a live process, in MiB."""
+def _memory_mib(pid: int, file: str, field: str) -> float:
+    """Return a field of a file in /proc/PID of a live process, in MiB, such as `VmHWM` of `status`, its peak."""
     with suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) / 1024
-    return 0.0
-
-
-def _peak_mib(pid: int) -> float:
-    """Return the largest resident memory of a live process, in MiB."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+        for line in Path(f"/proc/{pid}/{file}").read_text().splitlines():
+            if line.startswith(f"{field}:"):
                 return int(line.split()[1]) / 1024
     return 0.0

@@ -64,7 +64,7 @@ class Stream(Protocol):
 
         Raises:
           StreamClosed: the other end has gone. `receive` still returns what it sent before it closed the stream, except
-            over Flight, which discards that: who refuses therefore also gives the reason as that of the end.
+            over Flight, which may discard it: a handler that refuses a stream should therefore also raise the reason.
           DeadlineExceeded: the other end has taken nothing for `Timeouts.stall_s`.
         """
         ...
