@@ -96,6 +96,25 @@ def test_a_version_that_somebody_reads_keeps_its_memory_and_its_values(shard: Sh
     assert state_of(shard)[:2] == (7, -7.0)
 
 
+def test_large_params_are_overwritten_only_while_nobody_reads_them(program: CompiledProgram) -> None:
+    program.in_place = True
+    plan = plan_of({"w": np.zeros(N, np.float32)}, optax.sgd(1.0))
+    shard = Shard(plan.layout.shards[0], program)
+    shard.initialise([np.zeros(N, np.float32)])
+    places = set()
+    for number in range(4):
+        assert state_of(shard)[:2] == (number, -float(number))
+        places.add(state_of(shard)[2])
+        shard.update(ones())
+    assert len(places) == 1
+    reading = shard.acquire()
+    arrays = reading.arrays()
+    shard.update(ones())
+    shard.update(ones())
+    assert state_of(shard)[:2] == (6, -6.0)
+    assert (arrays[0] == -4.0).all()
+
+
 def test_two_readers_must_both_let_go(shard: Shard) -> None:
     first, second = shard.acquire(), shard.acquire()
     assert first is second

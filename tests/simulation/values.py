@@ -6,6 +6,7 @@ gradient's for the pushes that it is made of. So what a shard holds says exactly
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -34,6 +35,8 @@ class Values:
         self._updates: list[Update] = [()]
         self._of_params: dict[tuple[int, int, float], int] = {}
         self._of_update: dict[Update, int] = {}
+        self.programs = itertools.count()
+        """The numbers of the programs made for it."""
 
     def gradient(self, update: Update) -> float:
         """What stands for a gradient made of these pushes."""
@@ -84,8 +87,9 @@ class StandIn:
     state_shapes: tuple[tuple[int, ...], ...] = ((),)
     state_dtypes = (np.dtype(np.float32),)
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: Values, *, in_place: bool) -> None:
         self._values = values
+        self.in_place = in_place
 
     def warm_up(self) -> None:
         """Nothing is compiled."""
@@ -99,14 +103,14 @@ class StandIn:
         params: Sequence[NDArray[Any]],
         state: Sequence[NDArray[Any]],
         gradient: Sequence[NDArray[Any]],
-        spare: Sequence[NDArray[Any]],
+        spare: Sequence[NDArray[Any]] | None,
         scale: float = 1.0,
         spare_state: Sequence[NDArray[Any]] | None = None,
     ) -> tuple[tuple[NDArray[Any], ...], tuple[NDArray[Any], ...]]:
         del scale
         number = float(state[0])
         new = self._values.updated(float(params[0][0]), float(gradient[0][0]), number)
-        for array in (*spare, *(state if spare_state is None else spare_state)):
+        for array in (*(params if spare is None else spare), *(state if spare_state is None else spare_state)):
             array[...] = np.nan
         return (np.array([new], np.float32),), (np.array(number, np.float32),)
 
@@ -132,7 +136,7 @@ def compile_for(values: Values) -> Any:
 
     def compile_program(program: UpdateProgram, sender: str, trained: Sequence[bool], /) -> StandIn:
         del program, sender, trained
-        return StandIn(values)
+        return StandIn(values, in_place=next(values.programs) % 2 == 0)
 
     return compile_program
 

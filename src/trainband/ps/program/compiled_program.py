@@ -27,6 +27,11 @@ Blocks = tuple[Any, ...]
 """Arrays of the library that makes the updates: JAX's."""
 
 
+IN_PLACE_BYTES = 64 << 20
+"""Params of this many bytes are overwritten by an update unless someone reads them. For smaller ones a second version
+costs little memory, and saves compiling a second form of the update once a reader and an update meet."""
+
+
 class Program(Protocol):
     """The computations on one shard's values: updates, means and compensation."""
 
@@ -38,6 +43,11 @@ class Program(Protocol):
     @property
     def state_dtypes(self) -> tuple[np.dtype[Any], ...]:
         """Dtypes of the leaves of the optimizer's state."""
+        ...
+
+    @property
+    def in_place(self) -> bool:
+        """Whether an update should overwrite params that nobody reads: they are large."""
         ...
 
     def warm_up(self) -> None:
@@ -53,14 +63,14 @@ class Program(Protocol):
         params: Blocks,
         state: Blocks,
         gradient: Sequence[NDArray[Any]],
-        spare: Blocks,
+        spare: Blocks | None,
         scale: float = 1.0,
         spare_state: Blocks | None = None,
     ) -> tuple[Blocks, Blocks]:
         """One update, times `scale`: the new params and state.
 
-        Uses up the memory of `spare` (param blocks without readers) and of `state`; with a `spare_state`, it uses that
-        up instead and leaves `state` as it is.
+        Uses up the memory of `spare` (param blocks without readers) and of `state`. Without a `spare`, it uses up that
+        of `params`; with a `spare_state`, which needs a `spare`, it uses that up and leaves `state` as it is.
         """
         ...
 
@@ -106,7 +116,7 @@ class CompiledProgram:
         the seconds of each update. Raises `ProtocolError` if this version of JAX cannot run the program.
         """
         self._took = took
-        self._has_run: set[tuple[bool, bool]] = set()
+        self._has_run: set[tuple[bool, bool, bool]] = set()
         """The forms of the update that have run: the first run compiles, so its time does not count."""
         try:
             initialise = export.deserialize(bytearray(program.initialise))
@@ -121,9 +131,15 @@ class CompiledProgram:
         self.state_shapes: tuple[tuple[int, ...], ...] = tuple(aval.shape for aval in initialise.out_avals)
         self._params = initialise.in_avals
         self.state_dtypes = tuple(np.dtype(aval.dtype) for aval in initialise.out_avals)
+        self.in_place: bool = sum(aval.size * aval.dtype.itemsize for aval in self._params) >= IN_PLACE_BYTES
 
         def run(
-            params: Blocks, state: Blocks, gradient: Blocks, spare: Blocks, spare_state: Blocks | None, scale: Any
+            params: Blocks,
+            state: Blocks,
+            gradient: Blocks,
+            spare: Blocks | None,
+            spare_state: Blocks | None,
+            scale: Any,
         ) -> tuple[Blocks, Blocks]:
             del spare, spare_state  # only their memory is needed, for the results
             new, new_state = update.call(params, state, gradient)
@@ -134,9 +150,10 @@ class CompiledProgram:
                 )
             return new, new_state
 
-        # Donated: the state, and an old version of the params. A fresh 400 MB output costs 0.1-1.1 s of page
-        # faults on a two-core machine, an update into donated memory 0.03 s.
+        # Donated: the state, and an old version of the params or these. A fresh 400 MB output costs 0.1-1.1 s of
+        # page faults on a two-core machine, an update into donated memory 0.03 s.
         self._update = jit(run, donate_argnums=(1, 3), keep_unused=True)
+        self._update_in_place = jit(run, donate_argnums=(0, 1), keep_unused=True)
         # While the state is being saved, the new one goes into other memory.
         self._update_beside = jit(run, donate_argnums=(3, 4), keep_unused=True)
 
@@ -153,7 +170,8 @@ class CompiledProgram:
         """Both functions, compiled; this needs no memory of the shard's size."""
         blocks = tuple(jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in self._params)
         state = tuple(jax.ShapeDtypeStruct(*leaf) for leaf in zip(self.state_shapes, self.state_dtypes, strict=True))
-        update = self._update.lower(blocks, state, blocks, blocks, None, None)
+        run, spare = (self._update_in_place, None) if self.in_place else (self._update, blocks)
+        update = run.lower(blocks, state, blocks, spare, None, None)
         return self._initialise.lower(blocks).compile(), update.compile()
 
     def run_once(self) -> float:
@@ -162,7 +180,7 @@ class CompiledProgram:
         blocks, spare = (tuple(jax.device_put(block) for block in zeros) for _ in range(2))  # compiles nothing
         state = self.initialise(blocks)
         began = SYSTEM.clock()
-        self.update(blocks, state, zeros, spare)
+        self.update(blocks, state, zeros, None if self.in_place else spare)
         return SYSTEM.clock() - began
 
     def initialise(self, params: Blocks) -> Blocks:
@@ -174,17 +192,19 @@ class CompiledProgram:
         params: Blocks,
         state: Blocks,
         gradient: Sequence[NDArray[Any]],
-        spare: Blocks,
+        spare: Blocks | None,
         scale: float = 1.0,
         spare_state: Blocks | None = None,
     ) -> tuple[Blocks, Blocks]:
         began = SYSTEM.clock()
         run = self._update if spare_state is None else self._update_beside
+        if spare is None:
+            run = self._update_in_place
         factor = None if scale == 1.0 else np.float32(scale)
         updated: tuple[Blocks, Blocks] = jax.block_until_ready(
             run(params, state, tuple(gradient), spare, spare_state, factor)
         )
-        form = spare_state is None, factor is None
+        form = spare is None, spare_state is None, factor is None
         if self._took is not None and form in self._has_run:
             self._took(SYSTEM.clock() - began)
         self._has_run.add(form)
