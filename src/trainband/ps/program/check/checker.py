@@ -15,7 +15,7 @@ import msgspec
 from trainband.errors import ProtocolError, Refused
 from trainband.ps.program.check.check import check_size
 from trainband.ps.program.check.checker_process import CheckerProcess, may_fork, warn_once
-from trainband.ps.program.check.confinement import LIMITED_BY_PS, limit
+from trainband.ps.program.check.confinement import LIMITED_BY_PS, limit, resident_bytes
 from trainband.ps.program.check.records import FunctionQuestion, Gone, Question, Verdict, receive, send
 from trainband.ps.program.compiled_program import CompiledProgram, Program
 from trainband.ps.program.limits import MIB, ProgramLimits
@@ -27,6 +27,8 @@ from trainband.runtime.waiting import Say, say_on_stderr
 _KEPT = 64
 """How many verdicts are remembered."""
 _KEPT_BYTES = 64 * MIB
+_MOST_IDLE_BYTES = 512 * MIB
+"""A checker that holds more than this ends after its answer: compiling an update of 1,000 large blocks leaves 1 GB."""
 
 
 class Crashed(Exception):
@@ -169,7 +171,10 @@ class ProgramChecker:
             send(process.connection, encoded)
             most = 4 * question.limits.program_bytes + MIB
             answer = receive(process.connection, most, lambda: until - SYSTEM.clock())
-            return msgspec.msgpack.decode(answer, type=Verdict)
+            verdict = msgspec.msgpack.decode(answer, type=Verdict)
+            if resident_bytes(process.pid) > _MOST_IDLE_BYTES:
+                self._end()
+            return verdict
         except (Gone, ProcessLookupError, FileNotFoundError, msgspec.MsgspecError):
             self._process = None
             raise Crashed(process.exit_status()) from None

@@ -127,7 +127,7 @@ def limit(pid: int, memory_bytes: int, time_s: float) -> None:
     Raises:
       OSError: the process has ended.
     """
-    used = _address_space(pid)
+    used = _pages(pid, 0)
     if used:
         _set_limit(pid, resource.RLIMIT_AS, used + min(memory_bytes, physical_memory()))
     _set_limit(pid, resource.RLIMIT_CPU, int(_cpu_s(pid) + (os.cpu_count() or 1) * time_s) + 5)
@@ -147,10 +147,15 @@ def _set_limit(pid: int, number: int, wanted: int) -> None:
         resource.setrlimit(number, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
-def _address_space(pid: int) -> int:
-    """Bytes; 0 if unknown."""
+def resident_bytes(pid: int) -> int:
+    """The memory of a process, with what it shares; 0 if unknown."""
+    return _pages(pid, 1)
+
+
+def _pages(pid: int, field: int) -> int:
+    """A field of proc_pid_statm(5), in bytes; 0 if unknown."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[0]) * resource.getpagesize()
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[field]) * resource.getpagesize()
     except (FileNotFoundError, ValueError, IndexError):
         return 0
 
