@@ -47,7 +47,7 @@ class Program(Protocol):
 
     @property
     def in_place(self) -> bool:
-        """Whether an update should overwrite params that nobody reads: they are large."""
+        """Whether an update should overwrite params that no one reads: they are large."""
         ...
 
     def warm_up(self) -> None:

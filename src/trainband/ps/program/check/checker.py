@@ -27,7 +27,7 @@ from trainband.runtime.waiting import Say, say_on_stderr
 _KEPT = 64
 """How many verdicts are remembered."""
 _KEPT_BYTES = 64 * MIB
-_MOST_IDLE_BYTES = 512 * MIB
+_MOST_IDLE_BYTES = 768 * MIB
 """A checker that holds more than this ends after its answer: compiling an update of 1,000 large blocks leaves 1 GB."""
 
 
