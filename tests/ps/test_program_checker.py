@@ -251,12 +251,14 @@ def test_a_program_that_needs_much_memory_is_not_run_in_its_check(checker: Progr
     assert large.checked_s is None
 
 
-def test_a_checker_that_holds_much_memory_ends(checker: ProgramChecker, monkeypatch: pytest.MonkeyPatch) -> None:
-    check(checker, honest())
-    assert checker.pid is not None
+def test_a_checker_that_holds_much_memory_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    checker = ProgramChecker()
     monkeypatch.setattr(checkers, "_MOST_IDLE_BYTES", 0)
-    assert check(checker, sorted_many(2), ProgramLimits(work=1 << 40)).update
-    assert checker.pid is None
+    try:
+        assert check(checker, honest()).update
+        assert checker.pid is None
+    finally:
+        checker.close()
 
 
 def test_a_program_is_refused_for_the_memory_that_a_run_would_need(checker: ProgramChecker) -> None:
