@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from trainband.cluster.task import Task
 from trainband.cluster.worker_group import WorkerGroup
 from trainband.launch.events import (
+    OUT_OF_MEMORY,
     Closed,
     Event,
     Exited,
@@ -155,6 +156,18 @@ def test_a_status_in_words() -> None:
     assert describe_status(0) == "exit code 0"
     assert describe_status(-9) == "killed by SIGKILL"
     assert describe_status(-63) == "killed by signal 63"
+
+
+def test_a_task_that_the_kernel_has_killed_for_want_of_memory_is_named_as_such() -> None:
+    state, todo = _drive(JOB, (1, Exited(PS, OUT_OF_MEMORY)))
+    assert isinstance(todo[0], Say)
+    assert todo[0].text.startswith(
+        "ps:0 failed (killed by the kernel: out of memory; use more ps, each of which holds less (--ps), or a machine"
+    )
+    assert state.verdict is not None
+    assert (state.verdict.exit_code, state.verdict.failed) == (137, PS)
+    _, todo = _drive(JOB, (1, Exited(WORKER0, OUT_OF_MEMORY)))
+    assert "fewer workers on it" in str(todo[0])
 
 
 @pytest.mark.parametrize("name", ["ps_s", "stop_s", "kill_s"])

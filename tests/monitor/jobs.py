@@ -182,6 +182,14 @@ class SimulatedJob:
             bytes_out=self.version * 320_000,
             shard_bytes=sum(variable.nbytes for variable in self._variables()) // self.ps,
             memory_bytes=720_000_000 + 120_000_000 // self.ps,
+            memory_parts={
+                "params": 120_000_000 // self.ps,
+                "state": 240_000_000 // self.ps,
+                "gradients": 0,
+                "versions": 120_000_000 // self.ps,
+                "buffers": 130_000_000 // self.ps,
+                "rest": 720_000_000 - 490_000_000 // self.ps,
+            },
             update_s=0.37 * (self.now - self._began_at),
             loss=loss,
             learning_rate=1e-3 * 0.5 * (1 + math.cos(math.pi * self.version / self.last_step)),
@@ -212,6 +220,7 @@ class SimulatedJob:
             stalled_s=21.0 if worker in self.stuck else 0.0,
             device="NVIDIA H100 80GB HBM3" if worker % 8 < 6 else "cpu",
             memory_bytes=2_100_000_000 + 7_000_000 * (worker % 40),
+            memory_parts={"params": 120_000_000, "gradients": 120_000_000, "rest": 1_860_000_000},
             device_memory_bytes=41_300_000_000 + 90_000_000 * (worker % 11) if worker % 8 < 6 else 0,
             device_memory_limit_bytes=63_700_000_000 if worker % 8 < 6 else 0,
         )

@@ -30,6 +30,7 @@ def worker_status(task: str, presence: str = "live", **changes: Any) -> WorkerSt
         "failure": "",
         "device": "NVIDIA H100 80GB HBM3",
         "memory_bytes": 2_500_000_000,
+        "memory_parts": {"params": 2_000_000_000, "rest": 500_000_000},
         "device_memory_bytes": 41_000_000_000,
         "device_memory_limit_bytes": 64_000_000_000,
     }
@@ -54,6 +55,7 @@ def ps_status(task: str = "ps:0", **changes: Any) -> PsStatus:
         "bytes_in": 1_500_000,
         "learning_rate": 0.125,
         "memory_bytes": 700_000_000,
+        "memory_parts": {"state": 600_000_000, "rest": 100_000_000},
         "waiting_for": (),
         "workers": (worker_status("worker:0"), worker_status("worker:1", stalled_s=7.5)),
         "variables": (VariableStatus("kernel", (8, 3), "float32", 96, (SliceStatus("ps:0", 0, 8),)),),

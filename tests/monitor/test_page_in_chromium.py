@@ -156,6 +156,9 @@ def test_a_page_that_opens_with_a_table_shows_what_each_task_uses(browser: Brows
     assert "Share" not in page.text("thead"), "the rule does not divide the examples"
     view(page, "servers")
     assert column(page, "Memory") == ["760.0 MB"] * 3
+    assert page.evaluate("document.querySelectorAll('table')[2].innerText").split()[:8] == (
+        "Task Whole Params State Gradients Versions Buffers Rest".split()
+    )
     page.evaluate("document.querySelector('table').remove()")
     assert column(page, "Variables") == ["1", "2", "1"]
     assert column(page, "Size") == ["4.7 MB", "9.4 MB", "4.7 MB"]

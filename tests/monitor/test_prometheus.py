@@ -32,6 +32,8 @@ TRAINING = TaskStatistics(
     device="NVIDIA H100 80GB HBM3",
     device_memory_bytes=41,
     device_memory_limit_bytes=64,
+    memory_bytes=700,
+    memory_parts={"params": 500, "rest": 200},
 )
 PAGES = {
     "ps": exposition([*process_families("ps:0"), *ps_families([ps_status()])]),
@@ -74,6 +76,8 @@ def test_a_ps_tells_of_itself_and_its_workers() -> None:
         "trainband_ps_worker_stalled_seconds{task=ps:0,worker=worker:1}": 7.5,
         "trainband_ps_resident_memory_bytes{task=ps:0}": 7e8,
         "trainband_ps_worker_resident_memory_bytes{task=ps:0,worker=worker:1}": 2.5e9,
+        "trainband_ps_memory_part_bytes{task=ps:0,part=state}": 6e8,
+        "trainband_ps_worker_memory_part_bytes{task=ps:0,worker=worker:1,part=params}": 2e9,
         "trainband_ps_worker_device_memory_bytes{task=ps:0,worker=worker:1}": 4.1e10,
         "trainband_ps_worker_device_memory_limit_bytes{task=ps:0,worker=worker:1}": 6.4e10,
     }
@@ -112,6 +116,8 @@ def test_a_task_that_trains_tells_of_itself() -> None:
         "trainband_worker_loss{task=worker:0}": 0.25,
         "trainband_worker_step_seconds_total{task=worker:0,part=compute}": 20.25,
         "trainband_worker_checkpoint_global_step{task=worker:0}": 1400,
+        "trainband_worker_memory_bytes{task=worker:0}": 700,
+        "trainband_worker_memory_part_bytes{task=worker:0,part=params}": 500,
         "trainband_worker_device_memory_bytes{task=worker:0}": 41,
         "trainband_worker_device_memory_limit_bytes{task=worker:0}": 64,
     }

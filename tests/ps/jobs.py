@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -164,6 +165,7 @@ class Script:
     transport = "script"
     alive = True
     silent_s = 0.0
+    moved_s = math.inf
     outlives_sender = False
     most_bytes = 0
 

@@ -33,7 +33,7 @@ from trainband.job.checkpoints import RestoreFrom
 from trainband.model.placement import RoundRobin
 from trainband.ps.rules import Sync
 from trainband.ps.worker.client import JobClient
-from trainband.ps.worker.exchange import Exchange
+from trainband.ps.worker.exchange import AT_ONCE_BYTES, Exchange
 from trainband.ps.worker.membership import PREEMPTED_WAIT_S
 from trainband.ps.worker.plan import Plan
 from trainband.ps.worker.shard_finder import ShardFinder
@@ -128,6 +128,43 @@ def test_one_worker_is_a_sequential_replay(make: Callable[..., Job]) -> None:
     assert now.done
     client.leave()
     assert job.ends() == ["the job is complete"] * 3
+
+
+def test_large_answers_of_all_ps_are_received_at_the_same_time(
+    make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = {name: np.ones(AT_ONCE_BYTES // 8, np.float32) for name in "ab"}
+    plan = sgd_plan(2, params=params)
+    client = make(ps=2).client(plan, 0)
+    now = client.join(first_values(plan, params))
+    client.training.start_training(1, 100)
+    links = client._links  # noqa: SLF001
+    other_arrived = threading.Event()
+
+    def after(stream: Stream, name: str) -> Callable[[float], Frame | None]:
+        receive = stream.receive
+
+        def first(timeout_s: float) -> Frame | None:
+            return receive(timeout_s) if other_arrived.wait(timeout_s) else None
+
+        def other(timeout_s: float) -> Frame | None:
+            frame = receive(timeout_s)
+            if frame is not None:
+                other_arrived.set()
+            return frame
+
+        return first if name == "ps:0" else other
+
+    for link in links:
+        assert link.stream is not None
+        monkeypatch.setattr(link.stream, "receive", after(link.stream, link.name))
+    gradient = [[np.ones_like(block) for block in blocks] for blocks in now.params]
+    for step in range(1, 4):
+        other_arrived.clear()
+        now = client.exchanger.push(gradient, now.versions, loss=1.0, examples=1, finite=True)
+        assert now.versions == (step, step)
+        assert tree_of(plan, now.params)["b"][0] == 1.0 - step
+    client.leave()
 
 
 # --- coming

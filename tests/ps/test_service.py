@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -494,6 +495,26 @@ def test_unknown_actions_and_garbage(ps: Ps) -> None:
 def expire(ps: Ps) -> None:
     """Lets the service look at its leases once, as `run` does, without its loop."""
     ps.service.membership.expire()
+
+
+def test_a_frame_under_way_keeps_a_lease_as_long_as_it_moves(ps: Ps) -> None:
+    ps.ready()
+
+    def travel() -> None:
+        for script.moved_s in (0.1, LEASE_S / 2):
+            ps.clock.now += 2 * LEASE_S
+            expire(ps)
+            assert ps.state.live == ("worker:0",)
+        script.moved_s = math.inf  # it has arrived
+        ps.clock.now += LEASE_S / 2 - 0.1
+        expire(ps)
+        assert ps.state.live == ("worker:0",)
+        ps.clock.now += 0.2
+        expire(ps)
+        assert not ps.state.live
+
+    script = Script(m.Open(0, life(0)), travel)
+    ps.service.stream(script)
 
 
 def test_heartbeats_keep_a_lease_and_silence_ends_it(ps: Ps) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import closing
@@ -111,6 +112,20 @@ def test_a_stuck_worker_is_named_and_waited_for(job: Watched) -> None:
     push(stuck, plan, then)
     assert pushed.result(20.0).versions == (1,)
     assert job.stalled() == [False, False]
+
+
+def test_a_push_that_travels_for_long_is_not_stuck(job: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = sync_plan(stall_s=SILENT_S + 5)
+    (chief, now), (slow, then) = two(job, plan, 2)
+    pushed = pushes(job, chief, plan, now)
+    membership = job.services[0].membership
+    monkeypatch.setattr(membership, "moved_s", lambda member: 0.5 if member.task == "worker:1" else math.inf)
+    job.services[0].stall_detector._moved_s = membership.moved_s  # noqa: SLF001
+    job.wait(10 * SILENT_S)
+    assert job.named() == []
+    assert job.stalled() == [False, False]
+    push(slow, plan, then)
+    assert pushed.result(20.0).versions == (1,)
 
 
 def test_one_that_nobody_waits_for_is_named_too(job: Watched) -> None:

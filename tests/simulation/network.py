@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -129,6 +130,10 @@ class End:
             return 0.0
         since = self.network.silent_since(self.other.owner, self.owner, self)
         return 0.0 if since is None else self.network.scheduler.now - max(since, self._waits_since)
+
+    @property
+    def moved_s(self) -> float:
+        return math.inf  # a frame arrives as a whole
 
     def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
         if self.closed:

@@ -15,6 +15,7 @@ from greenlet import GreenletExit
 
 from tests.simulation.process import Process, Thread, current, sleep
 from tests.simulation.scheduler import Action
+from trainband.runtime.memory import ProcessMemory
 from trainband.runtime.signals import PREEMPTED
 
 YIELDS = 0.05
@@ -149,8 +150,11 @@ class SimulatedRuntime:
     def pid(self) -> int:
         return self._process.life
 
-    def memory_bytes(self) -> int:
-        return 0
+    def memory(self) -> ProcessMemory:
+        return ProcessMemory()
+
+    def available_memory(self) -> int | None:
+        return None
 
     def sleep(self, seconds: float) -> None:
         sleep(self._process, seconds)

@@ -16,7 +16,7 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 from tests.strategies.regression import init, loss
 
-from trainband.job.reports import TrainingStatus
+from trainband.job.reports import TaskStatistics, TrainingStatus
 from trainband.runtime.step_times import StepTimes
 from trainband.strategies import OneDevice, StepReport
 from trainband.strategies.base import Progress
@@ -102,6 +102,21 @@ class FakeEngine:
     @property
     def training(self) -> TrainingStatus:
         return TrainingStatus(starts=self.trainings, last_step=self.last_step, unused=self.unused, refused=self.refused)
+
+    def statistics(self) -> TaskStatistics:
+        return TaskStatistics(
+            task=self.task,
+            is_chief=self.is_chief,
+            global_step=self.global_step,
+            last_step=self.last_step,
+            steps=0,
+            examples=None,
+            refused=0,
+            loss=None,
+            seconds={},
+            memory_bytes=3_000,
+            memory_parts={"params": 1_000, "rest": 2_000},
+        )
 
     def pop_known(self) -> Sequence[tuple[int, float]]:
         return ()

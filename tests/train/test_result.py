@@ -94,6 +94,8 @@ def test_summary() -> None:
             Evaluation(loss=0.5, metrics={"accuracy": 0.8}, examples=10, global_step=100),
         ),
         refused=1,
+        memory_bytes=1_200_000_000,
+        memory_parts={"params": 400_000_000, "versions": 0, "rest": 800_000_000},
     ).summary()
     assert text.splitlines() == [
         "task         worker:0",
@@ -104,6 +106,7 @@ def test_summary() -> None:
         "loss         first 4, last 1, best 0.5 at global step 2",
         "validation   last loss 0.5000, accuracy 0.8000 on 10 examples at global step 100",
         "             lowest loss 0.2500, accuracy 0.9000 on 10 examples at global step 50",
+        "memory       1.2 GB of this task: params 400.0 MB, rest 800.0 MB",
         "staleness    0.50 updates in the mean",
         "not finite   1 gradients (refused), 1 losses",
         "ended        the job has made the requested updates",

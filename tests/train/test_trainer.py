@@ -144,6 +144,7 @@ def test_a_result_counts_what_its_steps_reported() -> None:
     assert (result.task, result.global_step, result.updates, result.timed_updates) == ("worker:9", 9, 9, 4)
     assert result.steps == 3
     assert (result.examples, result.refused, result.mean_staleness) == (21, 1, 3.0)
+    assert (result.memory_bytes, result.memory_parts) == (3_000, {"params": 1_000, "rest": 2_000})
     np.testing.assert_array_equal(result.history, [[5, 2.0], [6, 1.0], [9, 0.5]])
 
 

@@ -17,6 +17,7 @@ from trainband.job.statistics import PsStatus
 from trainband.monitor.inquiry import Inquiry
 from trainband.ps.rules.registry import describe_rule
 from trainband.runtime.formatting import printable, printable_json, rate, size
+from trainband.runtime.memory import PARTS, parts_text
 from trainband.wire.messages.calls import UNLIMITED
 from trainband.wire.messages.replication import NOBODY, ReplicaState
 
@@ -115,6 +116,8 @@ def show(answer: PsStatus, console: Console) -> None:
     answer = shown(answer)
     _show_job(answer, console)
     console.print(_workers(answer, wide=console.width >= WIDE))
+    if any(worker.memory_parts for worker in answer.workers):
+        console.print(_memory(answer))
     _show_warnings(answer, console)
     variables = _table("variables", "name", "type", "where", right="size")
     for variable in answer.variables:
@@ -149,6 +152,8 @@ def _show_job(answer: PsStatus, console: Console) -> None:
         + (f", memory {size(answer.memory_bytes)}" if answer.memory_bytes else ""),
         highlight=False,
     )
+    if answer.memory_parts:
+        console.print(f"memory: {parts_text(answer.memory_parts)}", highlight=False)
     for replica in answer.replicas:
         if replica.term.number > 1 or replica.role not in ("primary", "empty"):
             console.print(_held(replica), highlight=False)
@@ -185,6 +190,15 @@ def _workers(answer: PsStatus, *, wide: bool) -> Table:
             f"{worker.pid} on {worker.host}" + (f", {worker.transport}" if worker.transport else ""),
         )
     return workers
+
+
+def _memory(answer: PsStatus) -> Table:
+    memory = _table("memory of the workers", "task", right=" ".join(("whole", *PARTS)))
+    for worker in answer.workers:
+        if worker.memory_parts:
+            parts = (size(worker.memory_parts.get(part, 0)) for part in PARTS)
+            memory.add_row(worker.task, size(worker.memory_bytes), *parts)
+    return memory
 
 
 def _show_warnings(answer: PsStatus, console: Console) -> None:

@@ -27,7 +27,7 @@ class WorkerRow:
     time: Mapping[str, float] = field(default_factory=dict)
     """Recent share of each part of a step in its time (`runtime.step_times.PARTS` and `other`); empty if unknown."""
     memory_bytes: int = 0
-    """Resident memory of its process; here and below, 0 if its platform does not report it."""
+    """Of its process and those that it started; here and below, 0 if its platform does not report it."""
     device_memory_bytes: int = 0
     """Device memory in use, on all its devices together."""
 
@@ -128,6 +128,8 @@ class TaskStatistics:
       device: the device that it computes on.
       device_memory_bytes: in use on all devices together; 0 if they do not report it.
       device_memory_limit_bytes: the limit for this process.
+      memory_bytes: of the process and those that it started; 0 if unknown.
+      memory_parts: what that consists of, by `runtime.memory.PARTS`; empty if unknown.
     """
 
     task: str
@@ -143,6 +145,8 @@ class TaskStatistics:
     device: str = ""
     device_memory_bytes: int = 0
     device_memory_limit_bytes: int = 0
+    memory_bytes: int = 0
+    memory_parts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -47,7 +47,10 @@ class WorkerStatus(Struct, frozen=True):
     device: f.Word = ""
     """The device that it computes on: `cpu`, `NVIDIA H100 80GB HBM3`, `8 × TPU v5e`; empty if unknown."""
     memory_bytes: int = 0
-    """Resident memory of its process; here and below, 0 if its platform does not report it."""
+    """Memory of its process and those that it started, see `runtime.memory.ProcessMemory`; here and below, 0 if its
+    platform does not report it."""
+    memory_parts: dict[f.Word, int] = {}
+    """Its parts in bytes, by `runtime.memory.PARTS`; empty if unknown."""
     device_memory_bytes: int = 0
     """Device memory in use, on all its devices together."""
     device_memory_limit_bytes: int = 0
@@ -123,7 +126,9 @@ class PsStatus(Struct, frozen=True):
     ps_addresses: tuple[f.Word, ...] = ()
     """Addresses of all ps of the job, by index: a viewer that knows one ps finds the others."""
     memory_bytes: int = 0
-    """Resident memory of its process; 0 if its platform does not report it."""
+    """Memory of its process and those that it started; 0 if its platform does not report it."""
+    memory_parts: dict[f.Word, int] = {}
+    """Its parts in bytes, by `runtime.memory.PARTS`; empty if unknown."""
     learning_rate: float | None = None
     """That of the last update, if the optimizer's state has it: by `optax.inject_hyperparams`, or one of Keras's."""
     trainband: f.Word = ""

@@ -9,13 +9,21 @@ from typing import Literal, TypeAlias
 from trainband.cluster.task import Task
 from trainband.runtime.input_errors import INPUT_ERROR
 
+OUT_OF_MEMORY = -(128 + signal.SIGKILL)
+"""The status of a task that the kernel has killed for want of memory."""
+
+_MORE_MEMORY = {
+    "ps": "; use more ps, each of which holds less (--ps), or a machine or container with more memory",
+    "worker": "; use a machine or container with more memory, fewer workers on it, or a smaller batch",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Exited:
     """A task has exited.
 
     Attributes:
-      status: its exit code, or minus the number of the signal that killed it.
+      status: its exit code, minus the number of the signal that killed it, or `OUT_OF_MEMORY`.
       address_lost: whether it can run again, but not at its address.
     """
 
@@ -116,12 +124,19 @@ class Outcome:
     @classmethod
     def of_failure(cls, task: Task, status: int) -> Outcome:
         """Returns the outcome of a job that failed because a task exited with this status; see `Exited`."""
-        code = status if status > 0 else 128 - status
-        return cls(kind="failed", exit_code=code, failed=task, reason=describe_status(status))
+        advice = _MORE_MEMORY.get(task.job, "") if status == OUT_OF_MEMORY else ""
+        return cls(kind="failed", exit_code=exit_code_of(status), failed=task, reason=describe_status(status) + advice)
+
+
+def exit_code_of(status: int) -> int:
+    """Returns an exit status, see `Exited`, as a shell shows it."""
+    return status if status >= 0 else -status if status == OUT_OF_MEMORY else 128 - status
 
 
 def describe_status(status: int) -> str:
     """Returns an exit status as text: `exit code 3`, or `killed by SIGSEGV`."""
+    if status == OUT_OF_MEMORY:
+        return "killed by the kernel: out of memory"
     if status == INPUT_ERROR:
         return f"exit code {status}: invalid input or model, so a restart would fail again"
     if status >= 0:

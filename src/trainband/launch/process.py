@@ -17,7 +17,9 @@ from typing import IO
 from trainband.cluster.task import Task
 from trainband.errors import TrainbandError
 from trainband.launch import exec_gate, reaper
+from trainband.launch.events import OUT_OF_MEMORY
 from trainband.launch.output_lines import LineSplitter
+from trainband.runtime.available_memory import OomKills
 
 _READ_BYTES = 1024 * 1024
 """More than a pipe's 64 KiB, so that one read empties it."""
@@ -101,6 +103,7 @@ class TaskProcess:
       reaper: ends it if the launcher is killed.
       program: what runs the command, if not this Python.
       has_input: whether its standard input is the pipe `self.input` instead of the null device.
+      oom_kills: of this machine, shared by its tasks, so that one kill does not explain several exits.
     """
 
     def __init__(
@@ -113,12 +116,15 @@ class TaskProcess:
         keep_lines: int,
         program: str = sys.executable,
         has_input: bool = False,
+        oom_kills: OomKills | None = None,
     ) -> None:
         self.task = task
         self.address_lost = False
         self.last_lines: deque[str] = deque(maxlen=keep_lines)
         self._reaper = reaper
-        self._closed = False
+        self._closed = self._was_killed_here = False
+        self._oom_kills = oom_kills or OomKills()
+        self._is_out_of_memory: bool | None = None
         self._process = subprocess.Popen(
             _script(exec_gate.__file__, program, *command),
             stdin=subprocess.PIPE,
@@ -215,11 +221,19 @@ class TaskProcess:
         return self._splitters[name].finish()
 
     def status(self) -> int | None:
-        """The exit code, or minus the number of the signal that killed it; `None` while it runs.
+        """The exit code, minus the number of the signal that killed it, or `OUT_OF_MEMORY`; `None` while it runs.
 
         The process is not reaped here: while it is a zombie, the kernel does not reuse its id, so a signal to its group
         cannot hit another one.
         """
+        status = self._exit_status()
+        if status in (-signal.SIGKILL, 128 + signal.SIGKILL) and not self._was_killed_here:
+            if self._is_out_of_memory is None:
+                self._is_out_of_memory = self._oom_kills.take()
+            return OUT_OF_MEMORY if self._is_out_of_memory else status
+        return status
+
+    def _exit_status(self) -> int | None:
         if self._process.returncode is not None or not hasattr(os, "waitid"):
             return self._process.poll()
         result = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -239,6 +253,7 @@ class TaskProcess:
         return self._send_here(number)
 
     def _send_here(self, number: int) -> bool:
+        self._was_killed_here = self._was_killed_here or number == signal.SIGKILL
         return reaper.send(self.pid, number)
 
     def close(self, *, leftovers_s: float = 1.0) -> None:

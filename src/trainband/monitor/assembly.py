@@ -172,6 +172,7 @@ def _view(before: JobSnapshot, number: int, answer: Answer, at: float) -> PsView
         bytes_out_rate=speed(status.bytes_out, earlier.bytes_out, earlier.bytes_out_rate) if earlier else 0.0,
         shard_bytes=status.shard_bytes,
         memory_bytes=status.memory_bytes,
+        memory_parts=status.memory_parts,
         update_s=status.update_s,
         update_share=min(1.0, speed(status.update_s, earlier.update_s, earlier.update_share)) if earlier else 0.0,
         staleness_median=status.staleness_median,

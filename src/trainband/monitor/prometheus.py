@@ -36,6 +36,10 @@ def worker_families(statistics: TaskStatistics) -> Families:
     counter("examples_total", "Examples of these steps, in this process.", one.examples)
     counter("refused_gradients_total", "Its gradients refused because they were not finite.", one.refused)
     gauge("loss", "Its latest loss.", one.loss)
+    gauge("memory_bytes", "Memory of its process and those that it started.", one.memory_bytes or None)
+    for part, nbytes in one.memory_parts.items():
+        text = "Parts of that memory."
+        found.gauge("trainband_worker_memory_part_bytes", text, nbytes, task, ("part", part))
     limit = one.device_memory_limit_bytes or None
     gauge("device_memory_bytes", "Memory in use on its devices.", one.device_memory_bytes if limit else None)
     gauge("device_memory_limit_bytes", "Memory that it can use on its devices.", limit)

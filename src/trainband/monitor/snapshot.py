@@ -68,7 +68,9 @@ class PsView(Struct, frozen=True):
     bytes_out_rate: float = 0.0
     shard_bytes: int = 0
     memory_bytes: int = 0
-    """Resident memory of its process; 0 if unknown on its platform."""
+    """Of its process and those that it started; 0 if unknown on its platform."""
+    memory_parts: dict[str, int] = {}
+    """Its parts in bytes, by `runtime.memory.PARTS`; empty if unknown."""
     update_s: float = 0.0
     """Seconds spent on updates."""
     update_share: float = 0.0

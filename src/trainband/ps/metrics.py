@@ -14,6 +14,9 @@ from trainband.runtime.exposition import Families
 from trainband.wire.messages.calls import UNLIMITED
 from trainband.wire.messages.replication import NOBODY, ReplicaState
 
+_MEMORY = "Memory of its process and those that it started; what they share with others is divided."
+_PARTS = "Parts of that memory."
+
 
 def ps_families(statuses: Iterable[PsStatus], *, workers_of: str | None = None) -> Families:
     """The statuses of one or several ps; each sample's label `task` names its ps.
@@ -54,8 +57,9 @@ def _add_ps(families: Families, status: PsStatus) -> None:
     counter("trainband_ps_saved_bytes_total", text, status.bytes_saved, task)
     counter("trainband_ps_update_seconds_total", "Time spent on updates of its shard.", status.update_s, task)
     gauge("trainband_ps_shard_bytes", "Size of the variables that it holds.", status.shard_bytes, task)
-    text = "Resident memory of its process."
-    gauge("trainband_ps_resident_memory_bytes", text, status.memory_bytes or None, task)
+    gauge("trainband_ps_resident_memory_bytes", _MEMORY, status.memory_bytes or None, task)
+    for part, nbytes in status.memory_parts.items():
+        gauge("trainband_ps_memory_part_bytes", _PARTS, nbytes, task, ("part", part))
     gauge("trainband_ps_variables", "Variables of the model, on all ps.", len(status.variables), task)
     gauge("trainband_ps_loss", "Mean of the latest losses of all workers.", status.loss, task)
     text = "Learning rate of the last update, if the optimizer's state has it."
@@ -118,8 +122,9 @@ def _add_worker(families: Families, status: PsStatus, worker: WorkerStatus) -> N
     gauge("trainband_ps_worker_silence_seconds", "Time since its last heartbeat.", worker.heard_s, *labels)
     text = "How long it has pushed nothing while others wait for it; 0 if it is not stuck."
     gauge("trainband_ps_worker_stalled_seconds", text, worker.stalled_s, *labels)
-    text = "Resident memory of its process."
-    gauge("trainband_ps_worker_resident_memory_bytes", text, worker.memory_bytes or None, *labels)
+    gauge("trainband_ps_worker_resident_memory_bytes", _MEMORY, worker.memory_bytes or None, *labels)
+    for part, nbytes in worker.memory_parts.items():
+        gauge("trainband_ps_worker_memory_part_bytes", _PARTS, nbytes, *labels, ("part", part))
     used, limit = worker.device_memory_bytes, worker.device_memory_limit_bytes
     gauge("trainband_ps_worker_device_memory_bytes", "Memory in use on its devices.", used if limit else None, *labels)
     text = "Memory of its devices that it may use."

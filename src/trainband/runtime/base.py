@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Protocol
 
+from trainband.runtime.memory import ProcessMemory
+
 Clock = Callable[[], float]
 """Seconds from an arbitrary start that never decrease: `time.monotonic` in production."""
 
@@ -80,8 +82,12 @@ class Runtime(Protocol):
         """The id of this process."""
         ...
 
-    def memory_bytes(self) -> int:
-        """Resident memory of this process; 0 if unknown."""
+    def memory(self) -> ProcessMemory:
+        """Memory of this process and those that it started; zeros if unknown."""
+        ...
+
+    def available_memory(self) -> int | None:
+        """Bytes that this process may still take; `None` if unknown."""
         ...
 
     def clock(self) -> float: ...

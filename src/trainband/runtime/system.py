@@ -18,8 +18,9 @@ from types import TracebackType
 from typing import Any
 
 from trainband.runtime import limits, signals
+from trainband.runtime.available_memory import available_bytes
 from trainband.runtime.base import Clock, Condition, Event, Lock, Thread
-from trainband.runtime.memory import resident_bytes
+from trainband.runtime.memory import ProcessMemory, process_memory
 from trainband.runtime.overrides import override
 
 
@@ -45,8 +46,11 @@ class SystemRuntime:
     def pid(self) -> int:
         return os.getpid()
 
-    def memory_bytes(self) -> int:
-        return resident_bytes()
+    def memory(self) -> ProcessMemory:
+        return process_memory()
+
+    def available_memory(self) -> int | None:
+        return available_bytes()
 
     def condition(self, lock: Any = None) -> Condition:
         return threading.Condition(lock if lock is not None else threading.Lock())

@@ -54,7 +54,7 @@ class MeshPeers:
             rate,
             0.0,
             known.loss,
-            memory_bytes=SYSTEM.memory_bytes(),
+            memory_bytes=known.memory_bytes,
             device_memory_bytes=known.device_memory_bytes,
         )
         return Progress(known.global_step, known.last_step, rate, known.loss, (row,), examples_rate, known.checkpoint)

@@ -12,6 +12,7 @@ from trainband.job.reports import FINISHED, USED_UP, StepReport, TaskStatistics,
 from trainband.job.statistics import Rate
 from trainband.model.batch import Dealt, examples_in
 from trainband.model.variables import PyTree
+from trainband.runtime.memory import resident_bytes
 from trainband.runtime.overrides import override
 from trainband.spmd.calls import Calls
 from trainband.spmd.checkpoints import Checkpoints
@@ -195,6 +196,7 @@ class MeshSteps(Steps):
             device=self._devices.description,
             device_memory_bytes=memory.used,
             device_memory_limit_bytes=memory.limit,
+            memory_bytes=resident_bytes(),
         )
 
     def rates(self) -> tuple[float, float]:

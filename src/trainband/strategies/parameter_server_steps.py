@@ -13,6 +13,7 @@ from trainband.job.reports import StepReport, TaskStatistics, TrainingStatus
 from trainband.model.batch import Portion, digest_of
 from trainband.model.variables import PyTree
 from trainband.ps.worker.client import JobClient
+from trainband.runtime.memory import PARTS
 from trainband.runtime.overrides import override
 from trainband.spmd.refusals import Refusals
 from trainband.strategies.gradient_step import GradientStep
@@ -182,6 +183,8 @@ class ParameterServerSteps(Steps):
             device=resources.device,
             device_memory_bytes=memory.device,
             device_memory_limit_bytes=memory.device_limit,
+            memory_bytes=memory.process,
+            memory_parts=dict(zip(PARTS, memory.parts, strict=False)),
         )
 
 

@@ -14,7 +14,8 @@ from trainband.errors import DataError
 from trainband.model.batch import examples_in
 from trainband.model.variables import PyTree
 from trainband.monitor import html
-from trainband.runtime.formatting import duration, printable, rate
+from trainband.runtime.formatting import duration, printable, rate, size
+from trainband.runtime.memory import parts_text
 from trainband.runtime.step_times import TimeSpent
 from trainband.train.time_advice import advice, table
 
@@ -41,6 +42,9 @@ class FitResult:
       history: float64[n, 2]: (global step, loss of the batch) after each of this task's steps.
       evaluations: those of the validation, on the chief.
       spent: where this task's time went, from the first step's end; `None` without a step.
+      memory_bytes: this task's memory at the end, with the processes that it started; 0 if unknown.
+      memory_parts: what that held: `params`, `state`, `gradients`, `versions`, `buffers` and the `rest`; empty if
+        unknown, as without ps.
     """
 
     task: str
@@ -56,6 +60,8 @@ class FitResult:
     history: NDArray[np.float64] = field(repr=False)
     evaluations: tuple[Evaluation, ...] = ()
     spent: TimeSpent | None = field(default=None, repr=False)
+    memory_bytes: int = 0
+    memory_parts: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     @property
     def non_finite_losses(self) -> int:
@@ -143,6 +149,9 @@ class FitResult:
         if self.spent is not None and self.spent.steps:
             names = ["each step", *[""] * len(self.spent.seconds)]
             facts += zip(names, [*table(self.spent), *advice(self.spent)], strict=False)
+        if self.memory_bytes:
+            parts = f": {parts_text(self.memory_parts)}" if self.memory_parts else ""
+            facts.append(("memory", f"{size(self.memory_bytes)} of this task{parts}"))
         facts.append(("staleness", f"{self.mean_staleness:.2f} updates in the mean"))
         if self.refused or self.non_finite_losses:
             facts.append(("not finite", f"{self.refused:,} gradients (refused), {self.non_finite_losses:,} losses"))

@@ -57,7 +57,7 @@ class TrainingLog:
     def result(self, stepper: Steps, task: str, stopped: str, evaluations: tuple[Evaluation, ...]) -> FitResult:
         """Returns the result of the training."""
         self._append(stepper.pop_known())
-        training = stepper.training
+        training, statistics = stepper.training, stepper.statistics()
         seconds = time.perf_counter() - self._first_at if self._steps else 0.0
         if training.unused:
             for noted in (self._steps, self._losses, self._examples):
@@ -76,6 +76,8 @@ class TrainingLog:
             refused=training.refused,
             mean_staleness=self._staleness / max(1, self._applied),
             spent=None if self._since is None else self._since.spent(time.perf_counter()),
+            memory_bytes=statistics.memory_bytes,
+            memory_parts=statistics.memory_parts,
             history=np.stack([steps.astype(np.float64), np.array(self._losses)], axis=1),
             evaluations=evaluations,
         )

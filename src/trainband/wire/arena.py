@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,12 +41,25 @@ def layout(sizes: Sequence[int]) -> tuple[tuple[int, ...], int]:
     return tuple(offsets), end
 
 
+_COUNTED = 64 << 10
+"""Bytes. Smaller memory is not counted by `held_bytes`."""
+_held: dict[int, int] = {}
+
+
+def held_bytes() -> int:
+    """Returns the bytes that this process holds in memory of `aligned_memory`."""
+    return sum(list(_held.values()))
+
+
 def aligned_memory(capacity: int) -> Bytes:
     """Allocates `capacity` uninitialised bytes, aligned to `BODY_ALIGNMENT`.
 
     NumPy requests huge pages for large arrays, which makes the first use cheaper.
     """
     raw = np.empty(capacity + BODY_ALIGNMENT, np.uint8)
+    if capacity >= _COUNTED:
+        _held[id(raw)] = capacity
+        weakref.finalize(raw, _held.pop, id(raw)).atexit = False
     skip = -raw.ctypes.data % BODY_ALIGNMENT
     return raw[skip : skip + capacity]
 

@@ -59,6 +59,13 @@ class Stream(Protocol):
         """
         ...
 
+    @property
+    def moved_s(self) -> float:
+        """Seconds since the last part of a frame that is under way came or went; infinite while none is, as far as is
+        known. A frame of gigabytes is on a slow link for longer than a lease.
+        """
+        ...
+
     def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
         """Sends one frame. The arrays are C-contiguous and may be reused when this returns.
 
@@ -218,7 +225,7 @@ class Timeouts:
     heartbeat_s: float = 1.0
     """Interval between heartbeats of an idle worker."""
     lease_s: float = 10.0
-    """Time without a heartbeat after which a worker counts as gone."""
+    """Time without a heartbeat after which a worker counts as gone, unless a frame of it is arriving."""
     start_s: float = 300.0
     """Wait for all tasks of a job to start and for the chief to initialise it."""
     grace_s: float = 3.0

@@ -28,6 +28,7 @@ from typing import Any
 from trainband.cluster.resolvers import tf_config
 from trainband.cluster.resolvers.own_environment import own_environment
 from trainband.launch.environment import task_environment
+from trainband.launch.events import exit_code_of
 from trainband.launch.machine import FILES, TaskProgram
 from trainband.launch.machines.remote_input import SILENT_S
 from trainband.launch.machines.this_machine import cores
@@ -183,7 +184,7 @@ def main() -> None:
     try:
         _write("stderr", f"{REPORT}{status}")
     except OSError:  # it is not read
-        os._exit(status if status >= 0 else 128 - status)
+        os._exit(exit_code_of(status))
     # The report has the status: srun would print a message about a nonzero exit code.
     os._exit(0)
 

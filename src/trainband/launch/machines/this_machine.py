@@ -12,6 +12,7 @@ from trainband.launch.environment import task_environment
 from trainband.launch.machine import FILES, TaskProgram
 from trainband.launch.ports import ReservedPorts
 from trainband.launch.process import Reaper, TaskProcess
+from trainband.runtime.available_memory import OomKills
 
 _logger = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class ThisMachine:
         self._host = host
         self._threads = threads
         self._reserved: ReservedPorts | None = None
+        self._oom_kills = OomKills()
 
     def plan(self, sizes: Mapping[str, int]) -> ClusterSpec:
         before, self._reserved = self._reserved, ReservedPorts(sum(sizes.values()), self._host)
@@ -48,7 +50,9 @@ class ThisMachine:
             threads=self._threads,
         )
         command = [word.replace(FILES, place) for word in program.command]
-        process = TaskProcess(cluster.task, command, environ=environ, reaper=reaper, keep_lines=keep_lines)
+        process = TaskProcess(
+            cluster.task, command, environ=environ, reaper=reaper, keep_lines=keep_lines, oom_kills=self._oom_kills
+        )
         _logger.info("started %s as process %d", cluster.task, process.pid)
         return process
 

@@ -20,6 +20,10 @@ MOST_ROWS = 2000
 """Rows of the series that a page gets when it opens; more than a screen has pixels to show."""
 
 
+MEMORY_OF = 200
+"""Workers up to which a page gets the parts of each one's memory: of more, they would be a quarter of its bytes."""
+
+
 class Frames:
     """Frames of a feed. Thread-safe.
 
@@ -97,7 +101,10 @@ def job_of(snapshot: JobSnapshot) -> dict[str, Any]:
         for name in snapshot.__struct_fields__
         if name not in ("workers", "variables")
     }
-    return {**fields, "workers": table(snapshot.workers)}
+    workers = snapshot.workers
+    if len(workers) > MEMORY_OF:
+        workers = tuple(msgspec.structs.replace(one, memory_parts={}) for one in workers)
+    return {**fields, "workers": table(workers)}
 
 
 def table(records: Sequence[Struct]) -> dict[str, Any]:

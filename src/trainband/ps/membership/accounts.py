@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from trainband.job.statistics import Rate, SliceStatus, VariableStatus, WorkerStatus
 from trainband.model.placement import Placement
 from trainband.ps.membership.members import Member
+from trainband.runtime.memory import PARTS as PARTS_OF_MEMORY
 from trainband.runtime.step_times import PARTS
 from trainband.wire.messages.calls import NO_MEMORY, Memory
 
@@ -116,6 +117,7 @@ class Account:
             device=self.device,
             version=self.version,
             memory_bytes=self.memory.process,
+            memory_parts=dict(zip(PARTS_OF_MEMORY, self.memory.parts, strict=False)),
             device_memory_bytes=self.memory.device,
             device_memory_limit_bytes=self.memory.device_limit,
         )

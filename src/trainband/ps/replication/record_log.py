@@ -54,6 +54,10 @@ class RecordLog:
         """Replaces the blocks of each record by `owned(record, blocks)`, because borrowed memory will go."""
         self._records = deque((number, record, owned(record, blocks)) for number, record, blocks in self._records)
 
+    def blocks(self) -> list[Any]:
+        """The blocks of each record that it keeps."""
+        return [blocks for _, _, blocks in self._records]
+
     @property
     def behind(self) -> int:
         """How many records the other replica has not confirmed."""

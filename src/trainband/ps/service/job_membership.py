@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from trainband.errors import RefusalCode, Refused
 from trainband.model.batch import one_data_twice
 from trainband.ps.description import first_difference
@@ -12,6 +14,7 @@ from trainband.ps.service.shard_replicas import ShardReplicas
 from trainband.ps.task_state import TaskState
 from trainband.version import of_other_code
 from trainband.wire.messages import calls as m
+from trainband.wire.transport import Stream
 
 
 class JobMembership:
@@ -22,6 +25,8 @@ class JobMembership:
         self.members = members
         self.accounts: dict[int, Account] = {}
         """Account of each worker, by number."""
+        self._streams: list[tuple[Stream, Member]] = []
+        """The open streams of the workers."""
         self._replicas = replicas
         self.planned = [str(worker) for worker in task.cluster.spec.workers]
         self.planned_chief = str(task.cluster.spec.chief)
@@ -158,11 +163,15 @@ class JobMembership:
                 replica.member_left(member.number, gone=False)
 
     def expire(self) -> None:
-        """Drops members whose lease has expired."""
-        for member in self.members.expired(self._task.clock()):
+        """Drops members whose lease has expired. A frame under way is a sign of life as long as parts of it move."""
+        now, lease_s = self._task.clock(), self._task.timeouts.lease_s
+        for stream, member in self._streams:
+            if member.live and (moved_s := stream.moved_s) < lease_s:
+                self.members.record_contact(member, max(member.heard_at, now - moved_s))
+        for member in self.members.expired(now):
             self.members.lose(member)
-            self._task.log.info("lost %s: no heartbeat for %g s", member.task, self._task.timeouts.lease_s)
-            self._task.say(f"{member.task} is gone: no heartbeat for {self._task.timeouts.lease_s:g} s")
+            self._task.log.info("lost %s: no heartbeat for %g s", member.task, lease_s)
+            self._task.say(f"{member.task} is gone: no heartbeat for {lease_s:g} s")
             self.gone(member)
 
     def lose_values(self, why: str) -> None:
@@ -177,12 +186,26 @@ class JobMembership:
         came = {member.task for member in self.members}
         return came.issuperset(self.planned) or self._task.clock() - self._lost_at >= self._task.timeouts.lease_s
 
-    def stream_ended(self, member: Member) -> None:
+    def moved_s(self, member: Member) -> float:
+        """Seconds since a part of a frame that is under way moved on one of a member's streams; see `Stream`."""
+        return min((stream.moved_s for stream, owner in self._streams if owner is member), default=math.inf)
+
+    def stream_opened(self, stream: Stream, member: Member, *, bootstrapping: bool) -> None:
+        """Records a member's stream; one for first values alone does not show that it is in the job."""
+        self._streams.append((stream, member))
+        member.streams += not bootstrapping
+        self.accounts[member.number].transport = stream.transport
+        self.record_contact(member)
+
+    def stream_ended(self, stream: Stream, member: Member, *, bootstrapping: bool) -> None:
         """Marks a member as lost when its last stream ends before it leaves; a heartbeat may bring it back.
 
         Called without the lock.
         """
         with self._task.lock:
+            self._streams = [(one, owner) for one, owner in self._streams if one is not stream]
+            if bootstrapping:
+                return
             member.streams -= 1
             if member.streams == 0 and not self._task.stopped and self.members.lose(member):
                 self._task.say(f"{member.task} is gone: its stream broke off")

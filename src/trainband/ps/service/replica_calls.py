@@ -8,6 +8,7 @@ from trainband.ps.membership.members import Member
 from trainband.ps.program.compiled_program import COMPILER
 from trainband.ps.replication.failover import Role
 from trainband.ps.replication.shard_replica import ShardReplica
+from trainband.ps.service.memory import require_room
 from trainband.ps.service.shard_replicas import ShardReplicas
 from trainband.ps.service.status import StatusReporter
 from trainband.ps.shard.definition import Definition
@@ -56,6 +57,7 @@ class ReplicaCalls:
                     f"has {invite.compiler}: their values may differ in the last bits; "
                     "install the same on both if that matters"
                 )
+            require_room(self._task, invite.define)
             program = replica.compiler.compile(invite.define, f"ps:{primary}")
             definition = Definition.of(invite.define, program)
             with self._task.lock:

@@ -26,6 +26,7 @@ from trainband.ps.service.job_calls import JobCalls
 from trainband.ps.service.job_membership import JobMembership
 from trainband.ps.service.lifecycle import Lifecycle
 from trainband.ps.service.membership_calls import MembershipCalls
+from trainband.ps.service.memory import PsMemory
 from trainband.ps.service.other_ps import OtherPs
 from trainband.ps.service.readers import Readers
 from trainband.ps.service.recording_orders import RecordingOrders
@@ -79,11 +80,18 @@ class ParameterService:
         replicas = self.replicas = ShardReplicas(task, members, transport, compile_program)
         membership = self.membership = JobMembership(task, members, replicas)
         self.stall_detector = StallDetector(
-            members, membership.accounts, replicas.by_shard, membership.set_aside, say, runtime.clock
+            members,
+            membership.accounts,
+            replicas.by_shard,
+            membership.set_aside,
+            membership.moved_s,
+            say,
+            runtime.clock,
         )
         self.reserved_pieces = ReservedPieces(task, members, replicas)
         traffic, recordings = Traffic(), RecordingOrders(task, membership)
-        self._status = StatusReporter(task, membership, replicas, self.stall_detector, traffic, recordings)
+        memory = PsMemory(runtime, replicas)
+        self._status = StatusReporter(task, membership, replicas, self.stall_detector, traffic, recordings, memory)
         readers = Readers(task, replicas)
         self.lifecycle = Lifecycle(
             task,

@@ -40,6 +40,7 @@ class StallDetector:
 
     Args:
       set_aside: ignores a worker until its next push.
+      moved_s: seconds since a part of a worker's frame moved; infinite if none is under way.
       clock: seconds, monotonic.
     """
 
@@ -47,6 +48,7 @@ class StallDetector:
     _accounts: Mapping[int, Account]
     _replicas: Mapping[int, ShardReplica]
     _set_aside: Callable[[Member], None]
+    _moved_s: Callable[[Member], float]
     _say: Say
     _clock: Clock
 
@@ -73,7 +75,10 @@ class StallDetector:
             waits = member.number in waiting or bool(account.blocked_by)
             if since is None or (waits and not awaited):
                 continue
-            silent_s = self._clock() - max(account.pushed_at, member.joined_at, since)
+            silent_s = min(
+                self._clock() - max(account.pushed_at, member.joined_at, since),
+                self._moved_s(member),  # its push or its params may travel for minutes
+            )
             if silent_s >= (after_s if awaited else max(after_s, MUCH * account.usual_s)):
                 found[member.number] = Stuck(silent_s, awaited)
         return found

@@ -10,6 +10,7 @@ from trainband.ps.membership.members import Member, Presence
 from trainband.ps.replication.failover import Role
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.service.job_membership import JobMembership
+from trainband.ps.service.memory import PsMemory
 from trainband.ps.service.recording_orders import RecordingOrders
 from trainband.ps.service.shard_replicas import ShardReplicas
 from trainband.ps.service.stall_detector import StallDetector
@@ -40,6 +41,7 @@ class StatusReporter:
     _stall_detector: StallDetector
     _traffic: Traffic
     _recordings: RecordingOrders
+    _memory: PsMemory
     _rate: Rate = field(default_factory=Rate, init=False)
     _examples_rate: Rate = field(default_factory=Rate, init=False)
 
@@ -96,7 +98,7 @@ class StatusReporter:
         `replica`: by default that of its own shard or, if another ps holds that, one held here.
         Called without the lock.
         """
-        memory_bytes = self._task.runtime.memory_bytes()
+        memory_bytes = self._memory.process().total
         with self._task.lock:
             if replica is None or (replica is self._replicas.home and not replica.is_primary):
                 held = (one for one in (self._replicas.home, *self._replicas) if one.is_primary)
@@ -141,6 +143,7 @@ class StatusReporter:
             update_s=updater.busy_s if updater else 0.0,
             ps_addresses=tuple(self._task.ps_addresses()),
             memory_bytes=memory_bytes,
+            memory_parts=self._memory.parts(),
             learning_rate=definition.learning_rate(shard) if definition and shard else None,
             trainband=build(),
         )

@@ -109,8 +109,8 @@ class Streams:
             self._fail(stream, exc)
         finally:
             stream.close()
-            if member is not None and not bootstrapping:
-                self._membership.stream_ended(member)
+            if member is not None:
+                self._membership.stream_ended(stream, member, bootstrapping=bootstrapping)
 
     def _opened(
         self, stream: Stream, caller: Caller
@@ -141,9 +141,7 @@ class Streams:
                         )
                     caller.require_self(member.task, member.incarnation, "open a stream")
                     replica = self._replicas.home if message.shard < 0 else self._replicas.get(message.shard)
-                    member.streams += not message.bootstrapping
-                    self._membership.accounts[member.number].transport = stream.transport
-                    self._membership.record_contact(member)
+                    self._membership.stream_opened(stream, member, bootstrapping=message.bootstrapping)
                 return member, replica, message.bootstrapping
             waiting.check(f"the first frame of {stream.peer}", "it opened a stream but is silent")
         return None

@@ -11,6 +11,7 @@ from trainband.ps.description import check_definition
 from trainband.ps.membership.members import Member
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.service.job_membership import JobMembership
+from trainband.ps.service.memory import require_room
 from trainband.ps.service.status import StatusReporter
 from trainband.ps.shard.definition import Definition
 from trainband.ps.task_state import TaskState
@@ -36,6 +37,7 @@ class TrainingCalls:
                 replica.job = define.job  # else that of a chief that died midway
             if replica.updater is not None:
                 return self._status.joined(replica, member)
+        require_room(self._task, define)
         definition = Definition.of(define, replica.compiler.compile(define, member.task))
         with self._task.lock:
             if replica.updater is None:  # else: a repeated call overtook this one

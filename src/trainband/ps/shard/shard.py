@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +74,14 @@ class Snapshot:
         return list(found.values())
 
 
+class HeldBlocks(NamedTuple):
+    """Blocks that a shard holds: its current params and state, and older ones, kept or spare. One may be in several."""
+
+    params: Blocks
+    state: Blocks
+    versions: Blocks
+
+
 class Shard:
     """Params, optimizer state and the program that updates them. Not thread-safe: the service holds its lock.
 
@@ -93,6 +101,7 @@ class Shard:
         self._spare_params: Blocks | None = None
         self._spare_state: Blocks | None = None
         self._wanted: list[Wanted] = []
+        self._snapshots: list[Snapshot] = []
 
     @property
     def initialised(self) -> bool:
@@ -143,10 +152,12 @@ class Shard:
         The next update then makes a new state instead of writing into this one.
         """
         self._state_is_read = True
-        return Snapshot(self.acquire(), self._state)
+        self._snapshots.append(Snapshot(self.acquire(), self._state))
+        return self._snapshots[-1]
 
     def release_snapshot(self, snapshot: Snapshot) -> None:
         """Ends a save. Memory that only the snapshot still held is kept for the next one."""
+        self._snapshots = [one for one in self._snapshots if one is not snapshot]
         if snapshot.state is self._state:
             self._state_is_read = False
         else:
@@ -174,8 +185,11 @@ class Shard:
         self._state_is_read = False
         self._previous = None if overwrites else current
         self._current = ParamsVersion(current.number + 1, params)
-        if self._wanted:
-            self._deliver_wanted(self._current)
+        for wanted in [one for one in self._wanted if one.number <= self._current.number]:
+            self._current.readers += 1
+            wanted.version = self._current
+            self._wanted.remove(wanted)
+            wanted.reached.set()
 
     def set_number(self, leaf: int, value: float) -> None:
         """Sets one number of the optimizer's state, such as a learning rate.
@@ -269,6 +283,16 @@ class Shard:
         """The newest version, to be read under the lock."""
         return self._require()
 
+    def held_blocks(self) -> HeldBlocks:
+        """Returns the blocks that it holds now, for the display."""
+        params = () if self._current is None else self._current.blocks
+        previous = () if self._previous is None else self._previous.blocks
+        older = (*previous, *(self._spare_params or ()), *(self._spare_state or ()))
+        for snapshot in self._snapshots:
+            older += (*snapshot.params.blocks, *snapshot.state)
+        mine = {id(block) for block in (*params, *self._state)}
+        return HeldBlocks(params, self._state, tuple(block for block in older if id(block) not in mine))
+
     def want(self, number: int, reached: Event) -> Wanted:
         """Reserves a future version for a reader, who gets it from `acquire_wanted`."""
         wanted = Wanted(number, reached)
@@ -280,13 +304,6 @@ class Shard:
         if wanted in self._wanted:
             self._wanted.remove(wanted)
         return wanted.version
-
-    def _deliver_wanted(self, version: ParamsVersion) -> None:
-        for wanted in [one for one in self._wanted if one.number <= version.number]:
-            version.readers += 1
-            wanted.version = version
-            self._wanted.remove(wanted)
-            wanted.reached.set()
 
     def _require(self) -> ParamsVersion:
         if self._current is None:

@@ -150,6 +150,11 @@ class WorkerCheckpoints(Checkpoints):
         """Keeps the carry of this worker's steps after this many steps."""
         self._carries.append((steps, carry))
 
+    @property
+    def carry(self) -> PyTree:
+        """The newest one that it keeps."""
+        return self._carries[-1][1] if self._carries else ()
+
     @override
     def save(self, directory: Path, at: int | None) -> JobSaving:
         if at is None and not self._exchanger.now.done:

@@ -11,6 +11,7 @@ from trainband.ps.worker.exchange import Exchange, Exchanger
 from trainband.ps.worker.heartbeats import Heartbeats
 from trainband.ps.worker.job_setup import JobSetup
 from trainband.ps.worker.membership import Membership
+from trainband.ps.worker.memory import WorkerHoldings, require_room
 from trainband.ps.worker.peers import WorkerPeers
 from trainband.ps.worker.plan import Plan
 from trainband.ps.worker.resources import WorkerResources
@@ -76,7 +77,8 @@ class JobClient:
         self._setup = setup = JobSetup(membership, links, view, finder, exchanger, reviver)
         self.training = training = TrainingControl(membership, links, requests, view, steering)
         self.values = WorkerValues(membership, exchanger, training)
-        self.checkpoints = WorkerCheckpoints(membership, links, requests, exchanger, training, setup)
+        self.checkpoints = checkpoints = WorkerCheckpoints(membership, links, requests, exchanger, training, setup)
+        membership.resources.held = WorkerHoldings(links, lambda: checkpoints.carry)
         self.peers = WorkerPeers(membership, links, requests, view, training, heartbeats.recordings)
 
     def join(self, first_values: FirstValues, restore: RestoreFrom | None = None) -> Exchange:
@@ -87,6 +89,7 @@ class JobClient:
           restore: used on the chief only, when some shard has no values: source of checkpoints.
 
         Raises:
+          ResourceExhausted: this worker has too little memory for the model.
           CheckpointError: a checkpoint exists but cannot be restored.
           ModelMismatch: the model or optimizer is not the chief's.
           Refused: another process holds this task's name.
@@ -97,6 +100,8 @@ class JobClient:
         membership.definer = definer = ShardDefiner(
             membership.plan, first_values, restore, timeouts=timeouts, say=membership.say, runtime=membership.runtime
         )
+        params = sum(layout.nbytes for layout in membership.plan.layout.shards)
+        require_room(membership.task, params, membership.runtime.available_memory())
         report_joined()
         for link in self._links:
             find(link, until=lambda *_: True, awaited=f"{link} to come up")

@@ -19,15 +19,15 @@ from trainband.ps.worker.urgency import Urgency
 from trainband.runtime.logs import task_logger
 from trainband.runtime.step_recording import PushTimes
 from trainband.runtime.waiting import Waiting
-from trainband.wire.frame import Bytes
+from trainband.wire.frame import Bytes, Frame
 from trainband.wire.messages import calls as m
 from trainband.wire.messages.codec import decode_any, encode
 from trainband.wire.messages.workload import Workload
 from trainband.wire.transport import Stream
 
 AT_ONCE_BYTES = 4 << 20
-"""A larger push to several ps goes to all at once, with a thread for each, so that a slow ps does not delay the others.
-A smaller send never blocks."""
+"""A larger push to several ps goes to all at once, with a thread for each, and the answers are received so, for a slow
+ps must not delay the others. A smaller send never blocks, and a smaller answer waits in the network's buffers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,13 @@ class Exchanger:
         self._finder = finder
         self._urgency = urgency
         self._in_flight = False
+        self._is_large = sum(one.nbytes for one in membership.plan.layout.shards) >= AT_ONCE_BYTES
+        self._unanswered: Sequence[Link] = ()
+        """The links whose answers are to be received next."""
+        self._arrived: dict[int, tuple[Frame, float]] = {}
+        """Answers that came while that of another ps was awaited, by shard, and when."""
         self._log = task_logger(__name__, membership.task)
-        self._sent_at = self._held_s = 0.0
+        self._sent_at = self._held_s = self._answered_at = 0.0
         self._sends: dict[int, tuple[float, float, int]] = {}
         """For a recorded push, by shard: when its send began and ended, and its bytes."""
 
@@ -240,12 +245,14 @@ class Exchanger:
         staleness, applied, restarted, done, refusal, worker_state = 0, True, False, True, "", None
         share, self._held_s = 0, 0.0
         clock, several = self._membership.runtime.clock, len(self._links) > 1
-        for link in self._links:
-            lineage = link.lineage
-            begin = clock() if several else 0.0
+        begin = clock() if several else 0.0
+        for place, link in enumerate(self._links):
+            lineage, self._unanswered = link.lineage, self._links[place + 1 :]
             answer, blocks = self._receive(link, what)
             if several:
-                self._membership.times.record_wait(link.name, begin, clock())
+                end = max(begin, self._answered_at)
+                self._membership.times.record_wait(link.name, begin, end)
+                begin = end
             if link.index in self._sends:
                 self._record_push(link, answer, blocks)
             self._held_s = max(self._held_s, answer.held_s)
@@ -293,7 +300,7 @@ class Exchanger:
         if link.broken is not None:
             raise link.broken
         stream = self._stream(link)
-        frame = stream.receive(self._timeouts.heartbeat_s)
+        frame = self._next_frame(link, stream)
         if frame is None:
             self._urgency.set(self._membership.standbys > 0)
             waiting = self._membership.waiting(self._timeouts.stall_s)
@@ -306,7 +313,7 @@ class Exchanger:
                     self._membership.check(waiting, awaited, advice)
                 else:
                     waiting.check(awaited, advice)
-                frame = stream.receive(self._timeouts.heartbeat_s)
+                frame = self._next_frame(link, stream)
             self._membership.blocked_by = ()
             self._urgency.set(False)
         link.suspected_at, link.cut = None, False
@@ -317,6 +324,41 @@ class Exchanger:
                 raise (_Moved if answer.code is RefusalCode.MOVED else StreamClosed)(answer.message)
             raise refused
         return answer, frame.body
+
+    def _next_frame(self, link: Link, stream: Stream) -> Frame | None:
+        """Waits a heartbeat for a ps's frame; receives large ones of the others at the same time.
+
+        Otherwise these would stand still while gigabytes of the first arrive, and a ps gives up a worker that takes
+        nothing for `Timeouts.stall_s`.
+        """
+        clock = self._membership.runtime.clock
+        arrived = self._arrived.pop(link.index, None)
+        if arrived is None:
+            others = [
+                (other.index, other.stream)
+                for other in (self._unanswered if self._is_large else ())
+                if other.stream is not None and other.broken is None and other.index not in self._arrived
+            ]
+            if not others:
+                frame = stream.receive(self._timeouts.heartbeat_s)
+                self._answered_at = clock()
+                return frame
+            receive = [partial(self._receive_early, *other) for other in others]
+            first = partial(self._receive_early, link.index, stream, raises=True)
+            self._membership.runtime.run_all([first, *receive], "trainband-receive")
+            arrived = self._arrived.pop(link.index, None)
+        frame, self._answered_at = (None, clock()) if arrived is None else arrived
+        return frame
+
+    def _receive_early(self, shard: int, stream: Stream, *, raises: bool = False) -> None:
+        try:
+            frame = stream.receive(self._timeouts.heartbeat_s)
+        except PeerError:
+            if raises:
+                raise
+            return  # the next `receive` raises it again
+        if frame is not None:
+            self._arrived[shard] = frame, self._membership.runtime.clock()
 
     def _is_back(self, link: Link, *, moved: bool) -> bool:
         """Waits for a ps that is gone and resends the last request; returns whether the ps had died.

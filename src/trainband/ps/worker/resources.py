@@ -6,15 +6,18 @@ from collections.abc import Callable
 
 from trainband.runtime import Runtime
 from trainband.runtime.formatting import printable
+from trainband.runtime.memory import EACH_S, MemoryReader, by_part
+from trainband.wire.arena import held_bytes
 from trainband.wire.limits import LIMITS
 from trainband.wire.messages import calls as m
-
-EACH_S = 1.0
-"""Minimum seconds between memory readings, however many ps get them."""
 
 
 def _unknown() -> tuple[int, int]:
     return 0, 0
+
+
+def _nothing() -> dict[str, int]:
+    return {}
 
 
 class WorkerResources:
@@ -32,6 +35,9 @@ class WorkerResources:
         """Its device, for the join message: escaping makes at most six characters of one."""
         self._runtime = runtime
         self._device_memory = device_memory
+        self.held: Callable[[], dict[str, int]] = _nothing
+        """Returns the bytes of its job that this worker holds, by part; set by the client."""
+        self._process = MemoryReader(runtime.memory, runtime.clock)
         self._seen = float("-inf"), m.NO_MEMORY
 
     def memory(self) -> m.Memory:
@@ -39,5 +45,9 @@ class WorkerResources:
         now = self._runtime.clock()
         if now - self._seen[0] >= EACH_S:
             used, limit = self._device_memory()
-            self._seen = now, m.Memory(self._runtime.memory_bytes(), used, limit)
+            total, shared = self._process()
+            held = self.held()
+            buffers = max(0, held_bytes() + shared - held.get("params", 0))  # the params are in the transports' memory
+            parts = tuple(by_part(total, {**held, "buffers": buffers}).values())
+            self._seen = now, m.Memory(total, used, limit, parts)
         return self._seen[1]

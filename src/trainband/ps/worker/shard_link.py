@@ -123,6 +123,13 @@ class Link:
     def _connect(self) -> Connection:
         return self._transport.connect(self.address, self._timeouts)
 
+    @property
+    def params_bytes(self) -> int:
+        """Memory of the params that it received last; that of a shared-memory stream is divided between its ends."""
+        nbytes = sum(block.nbytes for block in self._last_blocks)
+        stream = self.stream
+        return nbytes // 2 if stream is not None and stream.transport == "shared memory" else nbytes
+
     def blocks(self, plan: Plan, body: tuple[Bytes, ...]) -> Blocks:
         """Returns the body as this shard's blocks; the same views while the transport reuses its memory."""
         if body is not self._last_body:

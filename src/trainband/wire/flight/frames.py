@@ -113,6 +113,8 @@ class FrameReader:
         self.is_exhausted = False
         """Whether the end of the exchange has been read: writing is over too."""
         self.waiting_since: float | None = None
+        self.moved_at: float | None = None
+        """When the last part of the frame that is being received came; `None` while none is."""
         self.waiting_lock = threading.Lock()
         """Held while `waiting_since` is set."""
 
@@ -216,12 +218,14 @@ class FrameReader:
         try:
             self._place(chunk.data, offset)
             for _ in range(messages - 1):
+                self.moved_at = time.monotonic()
                 chunk, (kind, _, _, _, _, offset, _) = self.next()
                 if kind != MORE:
                     raise state.end(ProtocolError(f"{state.peer} broke off a frame."))
                 self._place(chunk.data, offset)
             whole = True
         finally:
+            self.moved_at = None
             if not whole and state.over is None:
                 state.over = closed_here(state.peer)
         return Frame(header, views)
@@ -316,6 +320,8 @@ class FrameWriter:
             try:
                 released.get(timeout=self._state.timeouts.heartbeat_s)
                 count -= 1
+                self.waiting_since = time.monotonic()
+                deadline = self.waiting_since + self._state.timeouts.stall_s
             except queue.Empty:
                 if time.monotonic() >= deadline:
                     self._state.stalled = True

@@ -8,6 +8,7 @@ which then checks its deadline, its signals and whether its listener is stopping
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -88,6 +89,11 @@ class ExchangeStream:
     def silent_s(self) -> float:
         since = self._reader.waiting_since
         return 0.0 if since is None else time.monotonic() - since
+
+    @property
+    def moved_s(self) -> float:
+        moved = [at for at in (self._reader.moved_at, self._writer.waiting_since) if at is not None]
+        return time.monotonic() - max(moved) if moved else math.inf
 
     def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
         self._writer.send(header, body)

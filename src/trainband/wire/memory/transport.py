@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import threading
 import time
 from collections import deque
@@ -60,6 +61,10 @@ class _MemoryStream:
     @property
     def silent_s(self) -> float:
         return 0.0
+
+    @property
+    def moved_s(self) -> float:
+        return math.inf  # a frame arrives as a whole
 
     @property
     def alive(self) -> bool:

@@ -305,11 +305,13 @@ class Memory(Struct, frozen=True):
     """Memory used by a worker, in bytes; 0 if its platform does not report it."""
 
     process: f.Count = 0
-    """Resident memory of the process."""
+    """That of the process and those that it started, see `runtime.memory.ProcessMemory`."""
     device: f.Count = 0
     """Device memory in use, on all its devices together."""
     device_limit: f.Count = 0
     """Limit on its devices for this process."""
+    parts: f.MemoryParts = ()
+    """Parts of `process`, by `runtime.memory.PARTS`; empty if unknown."""
 
 
 NO_MEMORY = Memory()

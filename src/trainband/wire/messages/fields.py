@@ -79,6 +79,7 @@ Examples = Annotated[int, Meta(ge=0, le=1 << 48)]
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 """Any duration; the bounds also exclude values that are not finite."""
 StepSeconds = Annotated[tuple[Seconds, ...], Meta(max_length=8)]
+MemoryParts = Annotated[tuple[Count, ...], Meta(max_length=8)]
 Fit = Annotated[int, Meta(ge=0, le=LIMITS.fit)]
 TermNumber = Annotated[int, Meta(ge=0, le=1 << 53)]
 Position = Annotated[int, Meta(ge=0, le=1 << 62)]

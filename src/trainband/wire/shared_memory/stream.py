@@ -22,6 +22,7 @@ whose descriptors travel over the socket, and the kernel frees all of them howev
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import socket
@@ -97,6 +98,10 @@ class SharedMemoryStream:
     @property
     def silent_s(self) -> float:
         return 0.0
+
+    @property
+    def moved_s(self) -> float:
+        return math.inf  # a frame arrives as a whole
 
     @property
     def alive(self) -> bool:

@@ -303,7 +303,7 @@ class Inbox:
         self.over: PeerError | None = None
         """Why nothing more arrives."""
         self.heard = 0
-        """Number of messages received."""
+        """Grows with each message that begins to arrive, and with each chunk that has arrived."""
 
     @property
     def is_within(self) -> bool:
@@ -445,6 +445,7 @@ class Inbox:
                 self._chunks.append(request)
         while self._chunks and self._endpoint.finished(self._chunks[0]):
             self._chunks.popleft()
+            self.heard += 1
             moved = True
         if self._placed == self._end and not self._chunks:
             self._end, self.is_whole = 0, True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -44,6 +45,8 @@ class UcxStream:
         self._last_sent = time.monotonic()
         self._waiting_since: float | None = None
         self._heard_at = time.monotonic()
+        self._taken_at: float | None = None
+        """When the other end last took a part of the frame that is being sent; `None` while none is."""
         with endpoint.lock:
             names = "+".join(endpoint.transports())
         self._transport = f"ucx: {names}" if names else "ucx"
@@ -84,6 +87,11 @@ class UcxStream:
         since = self._waiting_since
         return 0.0 if since is None else time.monotonic() - since
 
+    @property
+    def moved_s(self) -> float:
+        moved = [at for at in (self._heard_at if self._inbox.is_within else None, self._taken_at) if at is not None]
+        return time.monotonic() - max(moved) if moved else math.inf
+
     def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
         with self._send_lock:
             self._raise_if_over()
@@ -98,6 +106,7 @@ class UcxStream:
             except Broken as exc:
                 raise self._gone() from exc
             finally:
+                self._taken_at = None
                 if not (done or self._inbox.is_parted):  # half a frame is out: nothing after it could be read
                     self.interrupt()
             self._last_sent = time.monotonic()
@@ -109,14 +118,14 @@ class UcxStream:
             raise self._gone()
 
     def _transmit(self) -> None:
-        taken = -1
-        while taken < self._outbox.taken:  # as long as the other end takes something
-            taken = self._outbox.taken
-            if self._endpoint.wait(self._advance, self._timeouts.stall_s):
+        self._taken_at = now = time.monotonic()
+        while now < self._taken_at + self._timeouts.stall_s:
+            if self._endpoint.wait(self._advance, self._taken_at + self._timeouts.stall_s - now):
                 self._raise_if_over()
                 if self._endpoint.failure is not None:
                     raise self._gone()
                 return
+            now = time.monotonic()
         self._raise_if_over()
         raise not_taken(self._peer, self._timeouts.stall_s)
 
@@ -124,9 +133,12 @@ class UcxStream:
         """Returns whether the frame has gone, or can no longer go."""
         if self._closed:
             return True
+        taken = self._outbox.taken
         if self._outbox.advance():
             return True
-            # The other end may be sending too. If no thread receives here, take its data.
+        if self._outbox.taken != taken:
+            self._taken_at = time.monotonic()
+        # The other end may be sending too. If no thread receives here, take its data.
         if self._receive_lock.acquire(blocking=False):
             try:
                 self._inbox.advance()

@@ -32,7 +32,7 @@ class PrimaryWatch:
 
     def poll(self) -> None:
         replica, failover, other = self._replica, self._failover, self._other
-        silent_s = other.silent_s
+        silent_s = min(other.silent_s, self._receiver.moved_s)
         if (self._receiver.is_led and silent_s < other.timeouts.lease_s) or replica.is_deserted:
             self._state.end_wait()
             return

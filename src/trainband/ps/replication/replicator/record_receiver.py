@@ -7,6 +7,7 @@ that was. So no worker waits there for the standby's process to be scheduled.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from trainband.errors import PeerError, ProtocolError, Refused, StreamClosed, TrainbandError
@@ -38,6 +39,12 @@ class RecordReceiver:
     def is_led(self) -> bool:
         """Whether a primary's stream is open."""
         return self._leading is not None
+
+    @property
+    def moved_s(self) -> float:
+        """Seconds since a part of a frame from the primary came; infinite if none is under way."""
+        stream = self._leading
+        return math.inf if stream is None else stream.moved_s
 
     def follow(self, stream: Stream, lead: r.ReplicationHello, stopped: Callable[[], bool]) -> None:
         """Serves a primary's stream until it ends."""

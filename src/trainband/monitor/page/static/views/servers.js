@@ -5,6 +5,16 @@ import { bytes, count, decimal, duration, NONE, percent, rate } from '../format.
 import { Table } from '../table.js';
 import { badge } from './workers.js';
 
+/** What a task's memory holds, as in `runtime/memory.py`. */
+const MEMORY = [
+  ['params', 'Params', 'The current params'],
+  ['state', 'State', "The optimizer's state on a server, the worker's own on a worker"],
+  ['gradients', 'Gradients', 'Gradients in flight, or held for an update or a standby'],
+  ['versions', 'Versions', 'Older versions of params and state, kept or spare'],
+  ['buffers', 'Buffers', 'Memory of the transports'],
+  ['rest', 'Rest', 'Python, JAX, compiled programs and data'],
+];
+
 const NUMBER = (name) => Number(name.split(':')[1]);
 
 export const servers = {
@@ -25,7 +35,7 @@ export const servers = {
         { key: 'out', label: 'Params out', right: true, value: (ps) => ps.bytes_out_rate, text: (ps) => `${bytes(ps.bytes_out_rate)}/s` },
         { key: 'total', label: 'Total', right: true, value: (ps) => ps.bytes_in + ps.bytes_out, text: (ps) => bytes(ps.bytes_in + ps.bytes_out) },
         { key: 'shard', label: 'Shard', right: true, value: (ps) => ps.shard_bytes, text: (ps) => bytes(ps.shard_bytes), title: 'Bytes of its own shard' },
-        { key: 'memory', label: 'Memory', right: true, value: (ps) => ps.memory_bytes, text: (ps) => (ps.memory_bytes ? bytes(ps.memory_bytes) : NONE), title: 'Resident memory of its process' },
+        { key: 'memory', label: 'Memory', right: true, value: (ps) => ps.memory_bytes, text: (ps) => (ps.memory_bytes ? bytes(ps.memory_bytes) : NONE), title: 'Of its process and those that it started; what it holds is shown below' },
         { key: 'staleness', label: 'Staleness p99', right: true, value: (ps) => ps.staleness_p99, text: (ps) => decimal(ps.staleness_p99, 0) },
         { key: 'address', label: 'Address', value: (ps) => ps.address, text: (ps) => ps.address, class: 'mono' },
       ],
@@ -46,15 +56,27 @@ export const servers = {
         { key: 'transport', label: 'Transport', value: (shard) => shard.transport, text: (shard) => shard.transport || '–' },
       ],
     });
+    const memory = new Table({
+      label: 'Memory',
+      sort: { key: 'whole', down: true },
+      empty: 'No task has reported its memory yet.',
+      columns: [
+        { key: 'task', label: 'Task', value: (task) => task.task, text: (task) => task.task },
+        { key: 'whole', label: 'Whole', right: true, value: (task) => task.memory_bytes, text: (task) => bytes(task.memory_bytes), title: 'Of its process and those that it started; what they share with others is divided' },
+        ...MEMORY.map(([part, label, title]) => ({ key: part, label, right: true, value: (task) => task.memory_parts[part] ?? 0, text: (task) => bytes(task.memory_parts[part] ?? 0), title })),
+      ],
+    });
     let sizes = { of: null, found: new Map() };
     const silent = h('div', { class: 'alerts' });
     const section = h('section', {}, h('h3', {}, 'Shards'), shards.root);
-    root.append(silent, table.root, section);
+    const held = h('section', {}, h('h3', {}, 'Memory'), memory.root);
+    root.append(silent, table.root, section, held);
     return {
       update() {
         const { job } = store;
         table.update(job.ps);
-        section.hidden = !job.ps.length;
+        section.hidden = held.hidden = !job.ps.length;
+        memory.update([...job.ps, ...store.workers].filter((task) => Object.keys(task.memory_parts ?? {}).length));
         if (sizes.of !== store.variables) sizes = { of: store.variables, found: sizesOf(store.variables) };
         shards.update(holders(job.ps).map((one) => ({ ...one, ...(sizes.found.get(one.shard) ?? { variables: 0, nbytes: 0 }) })));
         const reasons = job.state === 'ended' ? [] : job.ps.filter((ps) => !ps.up && ps.reason);
@@ -63,6 +85,7 @@ export const servers = {
       end() {
         table.end();
         shards.end();
+        memory.end();
       },
     };
   },

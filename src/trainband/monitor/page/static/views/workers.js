@@ -59,7 +59,7 @@ export const workers = {
         { key: 'refused', label: 'Not finite', right: true, value: (worker) => worker.refused + worker.non_finite_losses, text: (worker) => count(worker.refused + worker.non_finite_losses), title: 'Gradients and losses that were NaN or infinite' },
         { key: 'share', when: (rows) => rows.some((worker) => worker.share), label: 'Share', right: true, value: (worker) => worker.share, text: (worker) => percent(worker.share), title: 'Of the examples of an update' },
         { key: 'heard', label: 'Heard', right: true, value: (worker) => worker.heard_s, text: (worker) => (worker.heard_s < 10 ? `${worker.heard_s.toFixed(1)} s` : duration(worker.heard_s)), title: 'Since its last heartbeat' },
-        { key: 'memory', label: 'Memory', right: true, value: (worker) => worker.memory_bytes, text: (worker) => known(worker.memory_bytes), title: 'Resident memory of its process' },
+        { key: 'memory', label: 'Memory', right: true, value: (worker) => worker.memory_bytes, text: (worker) => known(worker.memory_bytes), title: 'Of its process and those that it started; what it holds is shown with the servers' },
         { key: 'device-memory', when: (rows) => rows.some((worker) => worker.device_memory_limit_bytes), label: 'Device memory', right: true, value: (worker) => worker.device_memory_bytes, text: deviceMemory, title: 'In use on its devices, and how much it can have of them' },
         { key: 'device', label: 'Device', value: (worker) => worker.device, text: (worker) => worker.device || NONE, title: 'Its compute devices' },
         { key: 'transport', label: 'Transport', value: (worker) => worker.transport, text: (worker) => worker.transport || '–' },
