@@ -49,6 +49,7 @@ PUBLIC = [
     "TrainbandError",
     "Trainer",
     "ValidationHook",
+    "WireDtype",
     "__version__",
     "auto_fsdp",
     "cluster",

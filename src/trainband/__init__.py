@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from trainband.strategies import MultiWorkerMirrored as MultiWorkerMirrored
     from trainband.strategies import OneDevice as OneDevice
     from trainband.strategies import ParameterServer as ParameterServer
+    from trainband.strategies import WireDtype as WireDtype
     from trainband.strategies import auto_fsdp as auto_fsdp
     from trainband.train import CheckpointSaverHook as CheckpointSaverHook
     from trainband.train import EarlyStopping as EarlyStopping
@@ -103,6 +104,7 @@ _HOMES = {
     "TrainbandError": "errors",
     "Trainer": "train",
     "ValidationHook": "train",
+    "WireDtype": "strategies",
     "auto_fsdp": "strategies",
     "flight_client": "ps.flight_client",
     "history": "monitor.history",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from trainband.model import layout as layout_module
-from trainband.model.layout import JobLayout, ShardLayout
+from trainband.model.layout import Block, JobLayout, ShardLayout, narrow
 from trainband.model.placement import MIB, GreedyBytes, RoundRobin, Slice
 from trainband.model.variables import Variable
 
@@ -120,6 +120,23 @@ def test_a_large_variable_is_not_copied() -> None:
     received = layout.shards[0].from_wire(raw)
     assert received is not None
     assert all(np.shares_memory(a, b) for a, b in zip(raw, received, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("block", "travels_as"),
+    [
+        (Block("float32", 1, (0,)), "bfloat16"),
+        (Block("float64", 1, (0,)), "bfloat16"),
+        (Block("bfloat16", 1, (0,)), "bfloat16"),
+        (Block("float16", 1, (0,)), "float16"),
+        (Block("float32", 1, (0,), trained=False), "float32"),
+        (Block("int32", 1, (0,)), "int32"),
+        (Block("complex64", 1, (0,)), "complex64"),
+    ],
+)
+def test_only_wide_floats_that_are_trained_are_narrowed(block: Block, travels_as: str) -> None:
+    assert narrow(block, "bfloat16").name == travels_as
+    assert narrow(block, "").name == block.dtype
 
 
 WRONG: list[tuple[str, list[int]]] = [

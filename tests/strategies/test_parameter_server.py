@@ -256,6 +256,19 @@ def test_clusters_that_it_cannot_use(spec: dict[str, list[str]], task: Task, wor
         ParameterServer(Cluster(spec=ClusterSpec(spec), task=task))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"slice_bytes": 0}, "slice_bytes must be an int, at least 1 byte, got 0"),
+        ({"slice_bytes": 1e6}, "slice_bytes must be an int, at least 1 byte, got 1000000.0"),
+        ({"slice_bytes": 64, "placement": RoundRobin()}, "slice_bytes excludes placement"),
+    ],
+)
+def test_slice_bytes_that_cannot_be(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ClusterError, match=words):
+        ParameterServer(None, **arguments)
+
+
 def test_an_evaluator_does_not_join() -> None:
     spec = ClusterSpec({"ps": ["a:1"], "worker": ["b:1"], "evaluator": ["c:1"]})
     strategy = ParameterServer(Cluster(spec=spec, task=Task("evaluator", 0)))

@@ -18,7 +18,7 @@ from tests.strategies.test_parameter_server import Job
 
 from trainband.errors import ClusterError, ModelError
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
-from trainband.strategies import Engine, StepReport
+from trainband.strategies import Engine, StepReport, WireDtype
 
 STEPS = 15
 SIZES = (4, 10, 16)
@@ -103,8 +103,9 @@ def test_sync_is_training_on_the_union_of_the_batches(make: Callable[..., RuleJo
     assert [len(worker) for worker in reports] == [STEPS] * 3
 
 
-def test_sync_gives_the_same_bits_whatever_the_timing(make: Callable[..., RuleJob]) -> None:
-    results = [run(make(Sync(), 2), model(optax.adam(1e-2)), seed)[0] for seed in range(3)]
+@pytest.mark.parametrize("wire_dtype", [None, "bfloat16"])
+def test_sync_gives_the_same_bits_whatever_the_timing(make: Callable[..., RuleJob], wire_dtype: str | None) -> None:
+    results = [run(make(Sync(), 2, wire_dtype=wire_dtype), model(optax.adam(1e-2)), seed)[0] for seed in range(3)]
     for other in results[1:]:
         jax.tree.map(np.testing.assert_array_equal, results[0], other)
 
@@ -271,27 +272,63 @@ def test_model_state_under_async_is_that_of_the_newest_push(make: Callable[..., 
     assert state["steps"] == STEPS
 
 
-def test_gradients_may_travel_as_bfloat16(make: Callable[..., RuleJob]) -> None:
-    """Params keep their float32: those of one step are off by bfloat16's rounding of the gradient, 2**-8 of it."""
-    job = make(Async(), ps=2, workers=1, wire_dtype="bfloat16")
+WIRE: list[tuple[Any, UpdateRule, bool, bool]] = [
+    ("bfloat16", Async(), True, True),
+    (jnp.float16, Sync(), True, True),
+    (WireDtype(push=jnp.bfloat16), Bounded(staleness=0), True, False),
+    (WireDtype(pull=jnp.bfloat16), Sync(), False, True),
+]
+
+
+@pytest.mark.parametrize(("wire_dtype", "rule", "push", "pull"), WIRE)
+def test_gradients_and_params_may_travel_narrow(
+    make: Callable[..., RuleJob], wire_dtype: Any, rule: UpdateRule, push: bool, pull: bool
+) -> None:
+    """Losses show the params that a worker had, moves of the params show the gradients. Those on the ps stay wide."""
+
+    def narrowed(tree: Any, dtype: Any, so: bool) -> Any:
+        return jax.tree.map(lambda leaf: leaf.astype(dtype).astype(leaf.dtype), tree) if so else tree
+
+    dtype = jnp.float16 if wire_dtype is jnp.float16 else jnp.bfloat16
+    job = make(rule, ps=2, workers=1, wire_dtype=wire_dtype)
     (replica,) = job.join(model(optax.sgd(1.0)))
-    start = replica.values.params()
-    batch = feed_of(0)[0]
-    replica.steps.start_training(1)
-    replica.steps.step(batch)
-    gradient: Any = jax.grad(lambda p: loss(p, batch)[0])(start)
-    moved = jax.tree.map(lambda a, b: a - b, start, replica.values.params())
-    jax.tree.map(lambda m, g: np.testing.assert_allclose(m, g, rtol=2**-8, atol=1e-6), moved, gradient)
-    assert {leaf.dtype for leaf in jax.tree.leaves(replica.values.params())} == {np.dtype("float32")}
+    replica.steps.start_training(2)
+    losses = []
+    for batch in feed_of(0)[:2]:
+        held = replica.values.params()
+        used = narrowed(held, dtype, pull)
+        wanted: Any = narrowed(jax.grad(lambda p, of=batch: loss(p, of)[0])(used), dtype, push)
+        losses.append(replica.steps.step(batch).loss)
+        np.testing.assert_allclose(losses[-1], loss(used, batch)[0], rtol=1e-6)
+        moved = jax.tree.map(lambda a, b: a - b, held, replica.values.params())
+        jax.tree.map(lambda m, w: np.testing.assert_allclose(m, w, rtol=2**-8, atol=1e-6), moved, wanted)
+    assert {leaf.dtype for leaf in jax.tree.leaves(held)} == {np.dtype("float32")}
+    assert any((leaf != leaf.astype(dtype)).any() for leaf in jax.tree.leaves(held))
     status = replica.peers.status()  # type: ignore[attr-defined]
-    assert status.bytes_saved == status.bytes_in > 0
+    assert status.bytes_in * (1 + push) == 2 * status.shard_bytes
+    assert status.bytes_saved == status.shard_bytes * (push + pull)
+    times, whole = replica.steps.times, 2 * sum(leaf.nbytes for leaf in jax.tree.leaves(held))
+    assert (times.sent_bytes, times.received_bytes) == (whole // (1 + push), whole // (1 + pull))
+    (other,) = make(rule, ps=2, workers=1, wire_dtype=wire_dtype).join(model(optax.sgd(1.0)))
+    other.steps.start_training(2)  # it never reads: its second step begins with what answered the first push
+    assert [other.steps.step(batch).loss for batch in feed_of(0)[:2]] == losses
 
 
-@pytest.mark.parametrize(
-    ("wire_dtype", "words"), [("int8", "floating-point dtype, got int8"), ("tiny", "unknown wire_d")]
-)
-def test_a_wire_dtype_that_cannot_be(wire_dtype: str, words: str) -> None:
-    with pytest.raises(ModelError, match=words):
+def test_variables_without_elements_and_many_scalars_are_trained(make: Callable[..., RuleJob]) -> None:
+    def many(key: jax.Array) -> Any:
+        return {"none": jnp.zeros((0, 3)), "empty": jnp.zeros((4, 0)), "scalars": [jnp.zeros(())] * 300, **init(key)}
+
+    job = make(Async(), ps=2, workers=1, wire_dtype="bfloat16")
+    (replica,) = job.join(model(optax.sgd(0.1), init=many, loss=lambda p, b: (loss(p, b)[0] + sum(p["scalars"]), {})))
+    assert all(report.applied for report in train(replica, feed_of(0), 2))
+    params = replica.values.params()
+    assert (params["none"].shape, params["empty"].shape) == ((0, 3), (4, 0))
+    np.testing.assert_allclose(params["scalars"], -0.2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("wire_dtype", ["int8", "tiny", jnp.int32])
+def test_a_wire_dtype_that_cannot_be(wire_dtype: Any) -> None:
+    with pytest.raises(ModelError, match="must be bfloat16 or float16"):
         RuleJob(Async(), 1, 1, wire_dtype=wire_dtype)
 
 

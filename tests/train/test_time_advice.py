@@ -21,6 +21,17 @@ def test_the_table_has_a_line_for_each_part_that_took_time() -> None:
     ]
 
 
+def test_the_bytes_of_a_step_are_those_that_travelled() -> None:
+    (*_, line) = table(replace(spent(network=3.0), sent_bytes=159_000 * 100, received_bytes=318_000 * 100))
+    assert line.endswith("on the network: 159.0 kB sent and 318.0 kB received a step")
+
+
+def test_what_is_narrow_already_is_not_advised() -> None:
+    for of in (spent(network=3.0), spent(send=3.0)):
+        assert "wire_dtype='bfloat16'" in advice(of)[0]
+        assert "wire_dtype" not in advice(replace(of, narrow=True))[0]
+
+
 def test_checkpoints_are_told_from_hooks() -> None:
     (_, line) = table(replace(spent(other=1.0), saving=0.4))
     assert line.endswith("on the rest: hooks, checkpoints, the loop; of this, 40% for checkpoints")

@@ -109,7 +109,7 @@ class PsStatus(Struct, frozen=True):
     bytes_in: int
     bytes_out: int
     bytes_saved: int
-    """Saved by sending gradients in a narrower dtype."""
+    """Saved by sending gradients and params in a narrower dtype."""
     shard_bytes: int
     loss: float | None
     """Mean loss of the latest pushes of all workers."""

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from trainband.model.placement import MIB, Placement, Slice
 
+WIRE_DTYPES = ("bfloat16", "float16", "float32")
+"""The dtypes that blocks of a wider one may travel in."""
 PACK_BYTES = 1 * MIB
 """Slices smaller than this share a block with others of their dtype."""
 _MOST_SLICED = 64
@@ -125,10 +127,13 @@ class ShardLayout:
 
 
 def narrow(block: Block, wire_dtype: str) -> jnp.dtype:
-    """Returns the dtype of a block of a push: for a gradient the narrower of its own and `wire_dtype`."""
+    """Returns the dtype in which a block travels: of a float32 or float64 one, the narrower of that and `wire_dtype`.
+
+    Model state keeps its own: a worker sends back what it received.
+    """
     own = jnp.dtype(block.dtype)
-    narrower = block.trained and wire_dtype and jnp.dtype(wire_dtype).itemsize < own.itemsize
-    return jnp.dtype(wire_dtype) if narrower else own
+    wide = block.trained and block.dtype in ("float32", "float64")
+    return jnp.dtype(wire_dtype) if wide and wire_dtype and jnp.dtype(wire_dtype).itemsize < own.itemsize else own
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +188,19 @@ class JobLayout:
             pieces[piece.variable.name].append(next(values[piece.ps]))
         return [parts[0] if len(parts) == 1 else xp.concatenate(parts) for parts in pieces.values()]
 
-    def with_views(self, shards: Sequence[Sequence[NDArray[Any]]]) -> tuple[tuple[Any, ...], ...]:
-        """See `ShardLayout.with_views`."""
-        return tuple(shard.with_views(blocks) for shard, blocks in zip(self.shards, shards, strict=True))
+    def with_views(self, shards: Sequence[Sequence[NDArray[Any]]], wire_dtype: str = "") -> tuple[tuple[Any, ...], ...]:
+        """See `ShardLayout.with_views`; blocks that `narrow` would narrow are narrowed, unless they are already."""
+        return tuple(
+            shard.with_views(
+                [
+                    value.astype(narrow(block, wire_dtype), copy=False)
+                    for value, block in zip(blocks, shard.blocks, strict=True)
+                ]
+                if wire_dtype
+                else blocks
+            )
+            for shard, blocks in zip(self.shards, shards, strict=True)
+        )
 
     def _names(self) -> list[str]:
         return list(dict.fromkeys(piece.variable.name for piece in self.placement.slices))

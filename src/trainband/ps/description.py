@@ -8,6 +8,7 @@ from itertools import zip_longest
 
 from trainband.checkpoint.manifest import DTYPES
 from trainband.errors import ModelError, Refused
+from trainband.model.layout import WIRE_DTYPES
 from trainband.model.placement import Placement, Slice, rows_of
 from trainband.model.variables import Variable
 from trainband.ps.rules.registry import describe_rule, rule_of
@@ -66,8 +67,9 @@ def check_definition(define: Define, ps: int, ps_count: int) -> None:
         _check_tensor(f"the variable {record.name!r}", record.shape, record.dtype)
     for piece in (piece for pieces in define.state for piece in pieces):
         _check_tensor(f"the tensor {printable(piece.tensor, 100)!r}", piece.shape, piece.dtype)
-    if description.wire_dtype and description.wire_dtype not in DTYPES:
-        raise Refused(f"gradients cannot be sent as {description.wire_dtype!r}; use one of {', '.join(DTYPES)}.")
+    for dtype in (description.push_dtype, description.pull_dtype):
+        if dtype and dtype not in WIRE_DTYPES:
+            raise Refused(f"blocks cannot be sent as {dtype!r}; use one of {', '.join(WIRE_DTYPES)}.")
     if description.state_merge not in ("mean", "chief"):
         raise Refused(f"state_merge is {description.state_merge!r}; it must be 'mean' or 'chief'.")
     if not 0 <= description.stall_s < float("inf"):
@@ -108,7 +110,8 @@ def first_difference(chief: Description, worker: Description, task: str) -> str 
         ("state_merge", chief.state_merge, worker.state_merge),
         ("standbys", chief.standbys, worker.standbys),
         ("stall_s", chief.stall_s, worker.stall_s),
-        ("wire_dtype", chief.wire_dtype or "none", worker.wire_dtype or "none"),
+        ("wire_dtype of pushes", chief.push_dtype or "none", worker.push_dtype or "none"),
+        ("wire_dtype of pulls", chief.pull_dtype or "none", worker.pull_dtype or "none"),
     ):
         if mine != other:
             return f"{what} differs: the chief has {mine}, {task} has {other}"

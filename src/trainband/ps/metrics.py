@@ -53,7 +53,7 @@ def _add_ps(families: Families, status: PsStatus) -> None:
     counter("trainband_ps_examples_dropped_total", text, status.examples_dropped, task)
     counter("trainband_ps_received_bytes_total", "Gradients received.", status.bytes_in, task)
     counter("trainband_ps_sent_bytes_total", "Params sent to workers.", status.bytes_out, task)
-    text = "Bytes saved by gradients of a narrower dtype."
+    text = "Bytes saved by gradients and params sent in a narrower dtype."
     counter("trainband_ps_saved_bytes_total", text, status.bytes_saved, task)
     counter("trainband_ps_update_seconds_total", "Time spent on updates of its shard.", status.update_s, task)
     gauge("trainband_ps_shard_bytes", "Size of the variables that it holds.", status.shard_bytes, task)

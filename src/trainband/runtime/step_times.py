@@ -28,6 +28,8 @@ class StepTimes:
       data, compute, send, network, ps: see `PARTS`.
       saving: seconds for which checkpoints have blocked the training; not part of a step.
       waited_for: seconds by ps for its answer, once the previous ps had answered; with several ps.
+      sent_bytes, received_bytes: of gradients and of the answers to them, as they travelled.
+      narrow: whether both travel in a narrower dtype already.
       recorder: records each moment while a recording is requested.
     """
 
@@ -39,6 +41,9 @@ class StepTimes:
     ps: float = 0.0
     saving: float = 0.0
     waited_for: dict[str, float] = field(default_factory=dict)
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    narrow: bool = False
     recorder: StepRecorder | None = None
 
     def record(self, part: str, begin: float, end: float) -> None:
@@ -73,12 +78,16 @@ class TimeSpent:
       seconds: by part, see `PARTS`, and `other`: hooks, checkpoints, the user's own loop.
       waited_for: seconds by ps for its answer, once the previous ps had answered; with several ps.
       saving: seconds of `other` for which checkpoints have blocked the training.
+      sent_bytes, received_bytes, narrow: as in `StepTimes`.
     """
 
     steps: int
     seconds: Mapping[str, float]
     waited_for: Mapping[str, float]
     saving: float = 0.0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    narrow: bool = False
 
     @property
     def total(self) -> float:
@@ -102,12 +111,20 @@ class Since:
         self._times = times
         self._began = now
         self._steps, self._seconds, self._waited_for = times.steps, times.seconds(), dict(times.waited_for)
-        self._saving = times.saving
+        self._saving, self._sent, self._received = times.saving, times.sent_bytes, times.received_bytes
 
     def spent(self, now: float) -> TimeSpent:
         """Until `now`."""
         seconds = {part: value - self._seconds[part] for part, value in self._times.seconds().items()}
         seconds["other"] = max(0.0, now - self._began - sum(seconds.values()))
         waited_for = {name: value - self._waited_for.get(name, 0.0) for name, value in self._times.waited_for.items()}
-        saving = min(seconds["other"], self._times.saving - self._saving)
-        return TimeSpent(self._times.steps - self._steps, seconds, waited_for, saving)
+        times = self._times
+        return TimeSpent(
+            times.steps - self._steps,
+            seconds,
+            waited_for,
+            saving=min(seconds["other"], times.saving - self._saving),
+            sent_bytes=times.sent_bytes - self._sent,
+            received_bytes=times.received_bytes - self._received,
+            narrow=times.narrow,
+        )

@@ -10,3 +10,4 @@ from trainband.strategies.model_parallel import ModelParallel as ModelParallel
 from trainband.strategies.multi_worker import MultiWorkerMirrored as MultiWorkerMirrored
 from trainband.strategies.one_device import OneDevice as OneDevice
 from trainband.strategies.parameter_server import ParameterServer as ParameterServer
+from trainband.strategies.wire_dtype import WireDtype as WireDtype

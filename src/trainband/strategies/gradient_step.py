@@ -76,11 +76,17 @@ class GradientStep(Protocol):
         ...
 
 
+def in_tree(plan: Plan, shards: Any) -> tuple[PyTree, PyTree]:
+    """Returns params and model state from the blocks of each shard, as pulled; traceable."""
+    leaves = zip(plan.layout.gather(shards), plan.variables.entries, strict=True)
+    return plan.variables.split([leaf.astype(variable.dtype) for leaf, variable in leaves])
+
+
 def in_blocks(plan: Plan, step: Step) -> tuple[jax.Array, Any, Any, Carry, PyTree]:
     """Returns loss, gradient in blocks as sent, whether that is finite, carry and metrics; traceable."""
-    wire_dtype = plan.description.wire_dtype
+    push_dtype = plan.description.push_dtype
     blocks = tuple(
-        tuple(b.astype(narrow(block, wire_dtype)) for b, block in zip(values, shard.blocks, strict=True))
+        tuple(b.astype(narrow(block, push_dtype)) for b, block in zip(values, shard.blocks, strict=True))
         for values, shard in zip(
             plan.layout.scatter(jax.tree.leaves((step.gradient, step.state))), plan.layout.shards, strict=True
         )
@@ -120,7 +126,7 @@ class CompiledGradientStep:
         gradient_of = GradientFunction(model, cluster.training_index)
 
         def compute(shards: Any, carry: Carry, batch: PyTree) -> Any:
-            params, state = plan.variables.split(plan.layout.gather(shards))
+            params, state = in_tree(plan, shards)
             return in_blocks(plan, gradient_of(params, state, carry, batch))
 
         self._compute = jax.jit(on_mesh(compute, mesh))
@@ -148,7 +154,7 @@ class CompiledGradientStep:
 
     def compile(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> None:
         with on_device(self._device):
-            self._compute.lower(self._plan.layout.with_views(shards), carry, self._spread(batch)).compile()
+            self._compute.lower(self._inputs(shards), carry, self._spread(batch)).compile()
 
     def __call__(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> Computed:
         batch = self._spread(batch)
@@ -156,10 +162,14 @@ class CompiledGradientStep:
             self._on_first(batch if self._model.accumulate == 1 else batch[0])
             self._on_first = None
         with on_device(self._device):
-            loss, gradient, finite, carry, metrics = self._compute(self._plan.layout.with_views(shards), carry, batch)
+            loss, gradient, finite, carry, metrics = self._compute(self._inputs(shards), carry, batch)
         arrays = tuple(tuple(np.asarray(block) for block in blocks) for blocks in gradient)
         examples = examples_in_step(batch, self._model.accumulate)
         return Computed(float(loss), arrays, bool(finite), carry, metrics, examples)
+
+    def _inputs(self, shards: Sequence[Blocks]) -> Any:
+        """Returns the blocks as the answers to pushes send them, so that one program is compiled."""
+        return self._plan.layout.with_views(shards, self._plan.description.pull_dtype)
 
     def _spread(self, batch: PyTree) -> PyTree:
         if self._spreader is None:

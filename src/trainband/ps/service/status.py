@@ -28,7 +28,7 @@ class Traffic:
     bytes_in: int = 0
     bytes_out: int = 0
     bytes_saved: int = 0
-    """Bytes saved by sending gradients in a narrower dtype than the variables."""
+    """Bytes saved by sending gradients and params in a narrower dtype than the variables."""
 
 
 @dataclass(eq=False)

@@ -44,6 +44,7 @@ class _Answer:
     Attributes:
       outcome, staleness, detail: of its push.
       over: whether the push's training is over.
+      is_to_push: whether it answers a push, for which the params may be narrowed.
       came_at: when the push came if it was applied or dropped.
       moments: those of the push so far, if it is recorded.
     """
@@ -52,6 +53,7 @@ class _Answer:
     staleness: int = 0
     detail: str = ""
     over: bool = False
+    is_to_push: bool = True
     came_at: float | None = None
     moments: tuple[float, float, float, float, float] | None = None
 
@@ -95,9 +97,9 @@ class Streams:
                     self._push(stream, replica, member, message, frame.body)
                 elif isinstance(message, m.Assign):
                     self._assign(replica, member, message, frame.body)
-                    self._send_params(stream, replica, member, _Answer())
+                    self._send_params(stream, replica, member, _Answer(is_to_push=False))
                 elif isinstance(message, m.Pull):
-                    self._send_params(stream, replica, member, _Answer())
+                    self._send_params(stream, replica, member, _Answer(is_to_push=False))
                 elif isinstance(message, m.Initialise):
                     self._initialise(replica, member, frame.body)
                     self._send_params(stream, replica, member, _Answer(), with_values=False)
@@ -242,7 +244,10 @@ class Streams:
         with self._task.lock:
             shard, updater, saver = replica.require_primary(), replica.require_updater(), replica.require_saver()
             version, position = shard.acquire(), replica.failover.position
-            self._traffic.bytes_out += shard.layout.nbytes * with_values
+            narrow = replica.narrow if answer.is_to_push and with_values else None
+            nbytes = shard.layout.nbytes if narrow is None else narrow.nbytes
+            self._traffic.bytes_out += nbytes * with_values
+            self._traffic.bytes_saved += shard.layout.nbytes - nbytes
             updater.remember(member.number, version)
             training = replica.training
             done = answer.over or (training.fit > 0 and version.number >= training.last_version)
@@ -263,8 +268,16 @@ class Streams:
                 share,
                 held_s,
                 moments,
+                narrow is not None,
             )
-            stream.send(encode(params), version.arrays() if with_values else ())
+            if narrow is None:
+                stream.send(encode(params), version.arrays() if with_values else ())
+                return
+            narrow_version = narrow.acquire(version)
+            try:
+                stream.send(encode(params), narrow.arrays(version, narrow_version))
+            finally:
+                narrow.release(narrow_version)
         finally:
             with self._task.lock:
                 shard.release(version)
@@ -293,11 +306,11 @@ def _gradient_of(
     shard, description = replica.shard, replica.description
     if shard is None or not shard.initialised:
         raise ProtocolError(f"{member.task} pushed a gradient that does not fit this shard (it has no values yet).")
-    wire_dtype = description.wire_dtype if description is not None else ""
-    gradient = shard.layout.from_wire(body, wire_dtype)
+    push_dtype = description.push_dtype if description is not None else ""
+    gradient = shard.layout.from_wire(body, push_dtype)
     if gradient is None:
         raise ProtocolError(f"{member.task} pushed a gradient that does not fit this shard (wrong size).")
-    if wire_dtype:
+    if push_dtype:
         gradient = widened(gradient, [block.dtype for block in shard.layout.blocks])
     return shard.layout, gradient
 

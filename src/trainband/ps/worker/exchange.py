@@ -35,7 +35,8 @@ class Exchange:
     """The answers of all ps.
 
     Attributes:
-      params: the blocks of each ps. BORROWED: the next exchange or pull overwrites them.
+      params: the blocks of each ps, in the job's narrower dtype if they answer a push. BORROWED: the next exchange or
+        pull overwrites them.
       versions: of each shard; the first is the global step.
       staleness: of the update made from the push, the largest over the ps; 0 if none was made.
       applied: whether every ps applied the push.
@@ -142,7 +143,9 @@ class Exchanger:
             )
             for v in versions
         ]
-        if len(shares) == 1 or sum(block.nbytes for blocks in gradients for block in blocks) < AT_ONCE_BYTES:
+        nbytes = _bytes_of(gradients)
+        membership.times.sent_bytes += nbytes
+        if len(shares) == 1 or nbytes < AT_ONCE_BYTES:
             for (link, blocks, _), header in zip(shares, headers, strict=True):
                 self._push_one(link, header, blocks, recorded=recorded)
         else:
@@ -214,6 +217,7 @@ class Exchanger:
         self._in_flight = False
         begin = self._membership.runtime.clock()
         exchange = self._collect("the answer to a push")
+        self._membership.times.received_bytes += _bytes_of(exchange.params)
         self._record_times(begin)
         return exchange
 
@@ -294,7 +298,7 @@ class Exchanger:
 
     def _answer(self, link: Link, what: str) -> tuple[m.Params, Blocks]:
         answer, body = self._message(link, what)
-        return answer, link.blocks(self._membership.plan, body)
+        return answer, link.blocks(self._membership.plan, body, is_narrow=answer.is_narrow)
 
     def _message(self, link: Link, what: str) -> tuple[m.Params, tuple[Bytes, ...]]:
         if link.broken is not None:
@@ -419,6 +423,10 @@ class Exchanger:
 
 class _Moved(StreamClosed):
     """The ps says that another one holds the shard."""
+
+
+def _bytes_of(shards: Sequence[Sequence[NDArray[Any]]]) -> int:
+    return sum(block.nbytes for blocks in shards for block in blocks)
 
 
 def _lost(link: Link, exc: StreamClosed) -> StreamClosed:

@@ -76,7 +76,7 @@ class Membership:
         """Whether this worker's data is used up."""
         self.first_batch = ""
         """A digest of this worker's first training batch, which ps:0 compares with the others'; empty before it."""
-        self.times = StepTimes()
+        self.times = StepTimes(narrow=bool(plan.description.push_dtype and plan.description.pull_dtype))
         """Where this worker's steps have spent their time."""
         self._has_given_up = False
         self.request = ""

@@ -23,7 +23,8 @@ from trainband.wire.messages.calls import Description, SliceRecord, VariableReco
 class JobSettings:
     """Settings besides the model that all tasks must share, as in `Description`."""
 
-    wire_dtype: str = ""
+    push_dtype: str = ""
+    pull_dtype: str = ""
     state_merge: str = "mean"
     standbys: int = 0
     stall_s: float = 0.0
@@ -82,7 +83,8 @@ class Plan:
             rule=dict(rule.settings()),
             update_text=dependence.text,
             jax_version=jax.__version__,
-            wire_dtype=settings.wire_dtype,
+            push_dtype=settings.push_dtype,
+            pull_dtype=settings.pull_dtype,
             state_merge=settings.state_merge,
             standbys=settings.standbys,
             stall_s=settings.stall_s,

@@ -130,10 +130,10 @@ class Link:
         stream = self.stream
         return nbytes // 2 if stream is not None and stream.transport == "shared memory" else nbytes
 
-    def blocks(self, plan: Plan, body: tuple[Bytes, ...]) -> Blocks:
+    def blocks(self, plan: Plan, body: tuple[Bytes, ...], *, is_narrow: bool = False) -> Blocks:
         """Returns the body as this shard's blocks; the same views while the transport reuses its memory."""
         if body is not self._last_body:
-            blocks = plan.layout.shards[self.index].from_wire(body)
+            blocks = plan.layout.shards[self.index].from_wire(body, plan.description.pull_dtype if is_narrow else "")
             if blocks is None:
                 raise ProtocolError(f"{self} sent params whose size is not the model's.")
             self._last_body, self._last_blocks = body, blocks

@@ -57,8 +57,10 @@ class Description(Struct, frozen=True):
     update_text: f.UpdateText
     """The traced update program (a jaxpr) as text: it differs between different optimizers."""
     jax_version: f.Word
-    wire_dtype: f.Word = ""
+    push_dtype: f.Word = ""
     """The dtype in which gradients are sent; empty: unchanged."""
+    pull_dtype: f.Word = ""
+    """The dtype in which the answers to pushes send the params; empty: unchanged."""
     state_merge: f.Word = "mean"
     """How model states that several workers push for one update are merged: `mean` or `chief`."""
     standbys: Annotated[int, Meta(ge=0, le=1)] = 0
@@ -481,6 +483,8 @@ class Params(Struct, frozen=True, tag=5, array_like=True):
     """Seconds the ps held the push that this answers, waiting for other pushes and the update."""
     moments: PushMoments | None = None
     """Times of the push that this answers, if it is recorded."""
+    is_narrow: bool = False
+    """Whether the blocks are in the description's `pull_dtype`."""
 
 
 class Failure(Struct, frozen=True, tag=6, array_like=True):
