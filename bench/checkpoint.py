@@ -13,6 +13,9 @@ Writing and reading (``--part disk``): params and Adam's state, 12 bytes a param
   its first step, the first values included, which it makes also where there is a checkpoint;
 * ``orbax-save``, ``orbax-read``: the same with Orbax's StandardCheckpointer as it comes, which compresses.
 
+One shard (``--part shard``): the shard of one ps under Adam and its saver, beside `dd` on the same disk. Updates
+continue beside the save; before the restore, and before `dd` reads the same file, that is not in the page cache.
+
 They alternate for some rounds, each in a process of its own. Before each, nothing waits to be written to the disk, and
 what is read is in the page cache, and the machine has memory at hand, see `touch_memory`. A reader fills memory that is
 new to its process, as when a training run starts; `cp` needs none. The speeds are those of the uncompressed bytes.
@@ -41,8 +44,9 @@ from bench.environments import our_environment
 from bench.processes import CaseFailed, Processes, free_addresses
 from bench.tasks.large_model import BYTES_PER_PARAM, touch_memory
 
-PARTS = ("training", "disk")
+PARTS = ("training", "disk", "shard")
 TASK = "bench.tasks.trainband_checkpoint"
+SHARD_TASK = "bench.tasks.shard_checkpoint"
 ORBAX_TASK = "bench.peers.orbax_checkpoint"
 CASES = {
     "trainband-save": (TASK, "save"),
@@ -106,10 +110,31 @@ class Run:
     first_s: float | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardRun:
+    """One round of the part shard; the figures of saves are those of a first and a second one.
+
+    Attributes:
+      dd_write_s, dd_read_s: of `dd conv=fsync` from the page cache, and of `dd` from the disk.
+      save_s, restore_s: until written and on the disk, and until adopted.
+      blocked_s: how much longer the slowest update beside the save took than the usual one.
+      save_extra, restore_extra: the most by which the memory of the process grew, as a multiple of the shard.
+    """
+
+    nbytes: int
+    dd_write_s: float
+    save_s: list[float]
+    blocked_s: list[float]
+    save_extra: list[float]
+    dd_read_s: float
+    restore_s: float
+    restore_extra: float
+
+
 @click.command(help=__doc__.partition("\n")[0])
-@click.option("--part", "parts", type=click.Choice(PARTS), multiple=True, help="May be repeated; both if not given.")
+@click.option("--part", "parts", type=click.Choice(PARTS), multiple=True, help="May be repeated; all if not given.")
 @click.option("--millions", type=click.IntRange(1), default=100, show_default=True, help="Of float32 params.")
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Of the part disk.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Of the parts disk and shard.")
 @click.option("--saves", type=click.IntRange(1), default=5, show_default=True, help="In the part training.")
 @click.option("--every", type=click.FloatRange(1), default=30.0, show_default=True, help="Seconds of a segment.")
 @click.option(
@@ -135,6 +160,7 @@ def main(
     file_system = check_disk(directory, millions)
     segments: list[Segment] = []
     runs: list[Run] = []
+    shard_runs: list[ShardRun] = []
     with tempfile.TemporaryDirectory(prefix=".trainband-bench-", dir=directory) as home:
         try:
             if "training" in chosen:
@@ -142,6 +168,10 @@ def main(
                 segments = run_training(millions, saves, every, Path(home), deadline_s)
             if "disk" in chosen:
                 runs = run_disk(millions, rounds, Path(home), deadline_s)
+            if "shard" in chosen:
+                for number in range(rounds):
+                    click.echo(f"round {number + 1} of {rounds}: shard", err=True)
+                    shard_runs.append(run_shard(millions, Path(home), deadline_s))
         except CaseFailed as exc:
             raise click.ClickException(str(exc)) from exc
     if as_json:
@@ -151,6 +181,8 @@ def main(
             result["training"] = {"segments": [asdict(each) for each in segments], **summarise_training(segments)}
         if runs:
             result["disk"] = {"runs": [asdict(run) for run in runs], **summarise_disk(runs, millions)}
+        if shard_runs:
+            result["shard"] = [asdict(run) for run in shard_runs]
         click.echo(json.dumps(result))
         return
     console = Console()
@@ -160,6 +192,8 @@ def main(
         console.print(make_training_table(segments, every), make_costs(segments))
     if runs:
         console.print(make_disk_table(runs, millions))
+    if shard_runs:
+        console.print(make_shard_table(shard_runs))
 
 
 def check_disk(directory: Path, millions: int) -> str:
@@ -220,6 +254,61 @@ def run_disk(millions: int, rounds: int, home: Path, deadline_s: float) -> list[
                 result = run_program(case, *program, millions, Path(here), deadline_s)
                 runs.append(Run(case=case, round=number, seconds=result["seconds"], first_s=result.get("first_s")))
     return runs
+
+
+def run_shard(millions: int, home: Path, deadline_s: float) -> ShardRun:
+    """Save and restore one shard, and let `dd` write and read the same file.
+
+    Raises:
+      CaseFailed: a case failed or was late.
+    """
+    with tempfile.TemporaryDirectory(dir=home) as here:
+        saved = run_program("save", SHARD_TASK, "save", millions, Path(here), deadline_s)
+        (part,) = Path(here).rglob("*.safetensors")
+        settle(part.parent)
+        copied = Path(here) / "copy"
+        dd_write_s = dd(part, copied, "conv=fsync")
+        copied.unlink()
+        forget(part)
+        dd_read_s = dd(part, Path(os.devnull))
+        forget(part)
+        restored = run_program("save", SHARD_TASK, "restore", millions, Path(here), deadline_s)
+    nbytes = saved["nbytes"]
+    return ShardRun(
+        nbytes=nbytes,
+        dd_write_s=dd_write_s,
+        save_s=saved["seconds"],
+        blocked_s=saved["blocked_s"],
+        save_extra=[extra / nbytes for extra in saved["extra_bytes"]],
+        dd_read_s=dd_read_s,
+        restore_s=restored["seconds"],
+        restore_extra=restored["extra_bytes"] / nbytes,
+    )
+
+
+def dd(source: Path, target: Path, *options: str) -> float:
+    """Copy a file by `dd`; give the seconds.
+
+    Raises:
+      CaseFailed: it could not be copied.
+    """
+    begin = time.perf_counter()
+    done = subprocess.run(
+        ["dd", f"if={source}", f"of={target}", "bs=16M", *options], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise CaseFailed(f"dd ended with {done.returncode}: {done.stderr}")
+    return time.perf_counter() - begin
+
+
+def forget(path: Path) -> None:
+    """Write a file to the disk and drop it from the page cache."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
 
 
 def run_program(case: str, module: str, role: str, millions: int, here: Path, deadline_s: float) -> dict[str, Any]:
@@ -369,6 +458,30 @@ def make_disk_table(runs: Sequence[Run], millions: int) -> Table:
             f"{statistics.median(firsts):.2f}" if firsts else "",
             f"{summary['gb_per_s'][case]:.2f}",
             *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
+        )
+    return table
+
+
+def make_shard_table(runs: Sequence[ShardRun]) -> Table:
+    """Lay out the rounds."""
+    table = Table(title=f"One shard of {runs[0].nbytes / 1e9:.2f} GB; of saves, the first and a second one")
+    table.add_column("round")
+    for title in ("dd write s", "save s", "speed / dd", "blocked s", "memory", "dd read s", "restore s"):
+        table.add_column(title, justify="right")
+    table.add_column("speed / dd", justify="right")
+    table.add_column("memory", justify="right")
+    for number, run in enumerate(runs, 1):
+        table.add_row(
+            str(number),
+            f"{run.dd_write_s:.2f}",
+            " ".join(f"{seconds:.2f}" for seconds in run.save_s),
+            " ".join(f"{run.dd_write_s / seconds:.2f}" for seconds in run.save_s),
+            " ".join(f"{seconds:.2f}" for seconds in run.blocked_s),
+            " ".join(f"{extra:.2f}" for extra in run.save_extra),
+            f"{run.dd_read_s:.2f}",
+            f"{run.restore_s:.2f}",
+            f"{run.dd_read_s / run.restore_s:.2f}",
+            f"{run.restore_extra:.2f}",
         )
     return table
 

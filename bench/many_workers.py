@@ -32,8 +32,11 @@ class Run:
     Attributes:
       start_s: from the start of the workers to the answer to the last one's first push.
       end_s: from SIGTERM to the end of the last worker.
-      killed: the workers that had not ended after 20 s.
-      ps_cpu_s: processor seconds of the ps.
+      failed: the workers that raised an error, or had not ended after 20 s.
+      workers_cpu_s: processor seconds of all workers.
+      ps_cpu_s: likewise, of the ps.
+      ps_threads: the most threads that the ps was seen to have.
+      ps_descriptors: likewise, file descriptors.
     """
 
     transport: str
@@ -41,8 +44,11 @@ class Run:
     workers: int
     start_s: float
     end_s: float
-    killed: int
+    failed: int
+    workers_cpu_s: float
     ps_cpu_s: float
+    ps_threads: int
+    ps_descriptors: int
 
 
 @click.command(help=__doc__.partition("\n")[0])
@@ -85,7 +91,12 @@ def run_job(transport: str, rule: str, count: int, directory: Path, deadline_s: 
         for role in ("ps", "workers"):
             command = [sys.executable, "-m", TASK, role, *arguments]
             processes.start(role, command, our_environment(1))
-        processes.wait_for_end(["workers", "ps"], deadline_s)
+        peaks = [0, 0]
+
+        def sample() -> None:
+            peaks[:] = map(max, peaks, processes.threads_and_descriptors("ps"))
+
+        processes.wait_for_end(["workers", "ps"], deadline_s, sample, every_s=0.1)
         workers, ps = processes.result("workers"), processes.result("ps")
     return Run(
         transport=transport,
@@ -93,17 +104,21 @@ def run_job(transport: str, rule: str, count: int, directory: Path, deadline_s: 
         workers=count,
         start_s=workers["start_s"],
         end_s=workers["end_s"],
-        killed=workers["killed"],
+        failed=workers["failed"],
+        workers_cpu_s=workers["cpu_s"],
         ps_cpu_s=ps["cpu_s"],
+        ps_threads=peaks[0],
+        ps_descriptors=peaks[1],
     )
 
 
 def make_table(runs: list[Run]) -> Table:
     """Lay out one row for each case, of medians."""
     table = Table(title=f"One ps, {runs[0].rule}: until all push, and until all have ended")
-    for title in ("transport", "workers", "start s, each round", "median", "end s, each round", "median", "killed"):
-        table.add_column(title, justify="left" if title == "transport" else "right")
-    table.add_column("CPU s of the ps", justify="right")
+    table.add_column("transport")
+    times = ("workers", "start s, each round", "median", "end s, each round", "median", "failed")
+    for title in (*times, "CPU s: workers", "ps", "ps threads", "descriptors"):
+        table.add_column(title, justify="right")
     for transport, count in dict.fromkeys((run.transport, run.workers) for run in runs):
         mine = [run for run in runs if (run.transport, run.workers) == (transport, count)]
         starts, ends = [run.start_s for run in mine], [run.end_s for run in mine]
@@ -114,8 +129,11 @@ def make_table(runs: list[Run]) -> Table:
             f"{statistics.median(starts):.2f}",
             ", ".join(f"{value:.1f}" for value in ends),
             f"{statistics.median(ends):.2f}",
-            str(sum(run.killed for run in mine)),
+            str(sum(run.failed for run in mine)),
+            f"{statistics.median(run.workers_cpu_s for run in mine):.1f}",
             f"{statistics.median(run.ps_cpu_s for run in mine):.1f}",
+            str(max(run.ps_threads for run in mine)),
+            str(max(run.ps_descriptors for run in mine)),
         )
     return table
 

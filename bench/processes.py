@@ -152,6 +152,13 @@ class Processes:
             for name, process in self._running.items()
         }
 
+    def threads_and_descriptors(self, name: str) -> tuple[int, int]:
+        """Return how many threads and open file descriptors a task has; zeros of one that has ended."""
+        process = Path("/proc") / str(self._running[name].pid)
+        with suppress(OSError):
+            return len(list((process / "task").iterdir())), len(list((process / "fd").iterdir()))
+        return 0, 0
+
     def result(self, name: str) -> dict[str, Any]:
         """Return the JSON object that a task printed as its last line.
 

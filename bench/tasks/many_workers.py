@@ -2,8 +2,9 @@
 
 Roles: ``ps ADDRESSES RULE TRANSPORT`` serves; ``workers`` makes the plan, and then a process for each worker by a fork,
 so that what JAX costs is paid once and before the clock starts. The workers print one line of JSON: start_s, until the
-last of them has had the answer to its first push, end_s, from SIGTERM to the end of the last, and killed, how many had
-to be killed. The interpreter's shutdown is left out: with JAX loaded, it costs as much for each.
+last of them has had the answer to its first push, end_s, from SIGTERM to the end of the last, cpu_s, processor seconds
+of them all, and failed, how many raised an error or had to be killed. The interpreter's shutdown is left out: with JAX
+loaded, it costs as much for each.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import os
 import signal
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def work(number: int, spec: ClusterSpec, plan: Plan, network: Network, seen: mma
         plan,
         transport=network,
         timeouts=Timeouts(),
-        say=lambda _: None,
+        say=lambda text: print(f"worker:{number}: {text}", file=sys.stderr),
     )
     now = client.join(lambda: values)
     client.training.await_training(1, 1 << 40)
@@ -84,8 +85,10 @@ def run_all(spec: ClusterSpec, rule: str, network: Network) -> None:
         if pid == 0:
             try:
                 work(number, spec, plan, network, seen)
-            finally:
-                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
         children.append(pid)
     while sum(seen[:]) < count:
         if time.monotonic() - begun_s > PATIENCE_S:
@@ -96,24 +99,26 @@ def run_all(spec: ClusterSpec, rule: str, network: Network) -> None:
     asked_s = time.monotonic()
     for pid in children:
         os.kill(pid, signal.SIGTERM)
-    killed = _await_all(children, asked_s)
-    print(json.dumps({"start_s": start_s, "end_s": time.monotonic() - asked_s, "killed": killed}))
+    failed = _await_all(children, asked_s)
+    end_s, used = time.monotonic() - asked_s, os.times()
+    cpu_s = used.children_user + used.children_system
+    print(json.dumps({"start_s": start_s, "end_s": end_s, "cpu_s": cpu_s, "failed": failed}))
 
 
 def _await_all(children: Sequence[int], asked_s: float) -> int:
-    """Wait for the end of all, kill late ones, and return their number."""
-    left, killed = set(children), 0
+    """Wait for the end of all, kill late ones, and return how many failed."""
+    left, failed = set(children), 0
     while left:
         for pid in list(left):
-            if os.waitpid(pid, os.WNOHANG)[0]:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
                 left.discard(pid)
-        if left and not killed and time.monotonic() - asked_s > KILL_S:
-            killed = len(left)
+                failed += status != 0
+        if time.monotonic() - asked_s > KILL_S:
             for pid in left:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
-    return killed
+    return failed
 
 
 def main() -> None:

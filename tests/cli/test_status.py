@@ -108,12 +108,14 @@ def test_memory_and_devices_are_shown_where_there_is_room(answer: PsStatus) -> N
         msgspec.structs.replace(one, memory_bytes=2_500_000_000, memory_parts=parts, **gpu) for one in answer.workers
     )
     console = Console(file=io.StringIO(), width=150)
-    show(msgspec.structs.replace(answer, memory_bytes=700_000_000, memory_parts=parts, workers=workers), console)
+    told = {"memory_bytes": 700_000_000, "memory_parts": parts, "threads": 20, "descriptors": 1_080}
+    show(msgspec.structs.replace(answer, **told, workers=workers), console)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert "shard 999 B, memory 700.0 MB" in text
     assert "memory: params 400.0 MB, rest 300.0 MB" in text
     assert "worker:0 2.5 GB 400.0 MB 0 B 0 B 0 B 0 B 300.0 MB" in " ".join(text.split())
+    assert "20 threads, 1,080 open descriptors" in text
     assert text.count("2.5 GB + 41.0 GB NVIDIA H100 80GB HBM3") == 2
 
 

@@ -43,6 +43,7 @@ def test_every_row_has_one_home(
     assert plan.slices == tuple(piece for v in variables for piece in plan.of(v))  # by variable, then by rows
     for variable in variables:
         pieces = plan.of(variable)
+        assert tuple(plan.by_variable()[variable]) == pieces
         assert pieces[0].start == 0
         assert pieces[-1].stop == rows_of(variable)
         assert all(a.stop == b.start for a, b in pairwise(pieces))

@@ -18,7 +18,7 @@ from tests.ps.checkpoints import WAIT_S, OnePs, saved_job
 from tests.ps.plans import plan_of
 
 from trainband.checkpoint import CheckpointDirectory, write_part
-from trainband.checkpoint.reader import buffer_of
+from trainband.checkpoint.reader import fill
 from trainband.errors import Refused
 from trainband.ps.shard import saver
 from trainband.ps.shard.allowed_directories import AllowedDirectories
@@ -380,7 +380,7 @@ def test_a_reading_that_fails_unforeseen_is_done(checkpoint: Any, monkeypatch: p
     def fail(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("trainband.ps.shard.saver.buffer_of", fail)
+    monkeypatch.setattr("trainband.ps.shard.saver.fill", fail)
     state = OnePs(MOMENTUM).read(checkpoint.path)
     assert (state.done, state.damaged) == (True, False)
     assert state.failure.endswith("MemoryError")
@@ -403,7 +403,7 @@ def test_nothing_is_read_through_a_link(checkpoint: Any, tmp_path: Path) -> None
 
 
 def test_of_many_orders_one_is_read_and_then_the_newest(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    reached, go_on, real = threading.Event(), threading.Event(), buffer_of
+    reached, go_on, real = threading.Event(), threading.Event(), fill
     read: list[str] = []
 
     def slow(one: Any, *rest: Any, **more: Any) -> Any:
@@ -412,7 +412,7 @@ def test_of_many_orders_one_is_read_and_then_the_newest(checkpoint: Any, monkeyp
         assert go_on.wait(WAIT_S)
         return real(one, *rest, **more)
 
-    monkeypatch.setattr(saver, "buffer_of", slow)
+    monkeypatch.setattr(saver, "fill", slow)
     other, before = OnePs(MOMENTUM), threading.active_count()
     for number in range(50):
         with other.lock:

@@ -34,7 +34,10 @@ def test_every_ps_tells_of_a_worker_what_its_heartbeats_say(job: Job) -> None:
         assert worker.device == "8 × TPU v5e"
         assert (worker.device_memory_bytes, worker.device_memory_limit_bytes) == (40 << 30, 128 << 30)
         assert worker.memory_bytes > 10_000_000, "a process with JAX is larger"
-        assert abs(service.status().memory_bytes - resident_bytes()) < 500_000_000, "it is this process"
+        status = service.status()
+        assert status.threads > 2
+        assert 2 < status.descriptors < status.threads + 500, "it is this process"
+        assert abs(status.memory_bytes - resident_bytes()) < 500_000_000, "it is this process"
 
 
 class Small(SystemRuntime):

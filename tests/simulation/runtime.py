@@ -156,6 +156,9 @@ class SimulatedRuntime:
     def available_memory(self) -> int | None:
         return None
 
+    def threads_and_descriptors(self) -> tuple[int, int]:
+        return 0, 0
+
     def sleep(self, seconds: float) -> None:
         sleep(self._process, seconds)
 

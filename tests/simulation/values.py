@@ -120,6 +120,10 @@ class StandIn:
     def room_like(self, blocks: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
         return tuple(np.empty_like(block) for block in blocks)
 
+    def room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, NDArray[Any]]:
+        array: NDArray[Any] = np.empty(shape, dtype)
+        return array, array
+
     def mean(self, gradients: Sequence[Sequence[NDArray[Any]]], examples: Sequence[int]) -> Sequence[NDArray[Any]]:
         del examples
         update = tuple(push for gradient in gradients for push in self._values.update_of(gradient))

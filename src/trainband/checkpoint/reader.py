@@ -124,15 +124,28 @@ class Checkpoint:
         if not 0 <= start <= stop <= whole.rows or (not whole.shape and start == stop):
             raise ValueError(f"{whole} has rows 0:{whole.rows}, not {start}:{stop}.")
         out = room_for(whole, stop - start)
-        for part, stored in self._chosen(tensor, prefer_ps):
-            low, high = max(start, stored.piece.start), min(stop, stored.piece.stop)
+        if start < stop:
+            self.read_into(out, Piece(tensor, whole.shape, whole.dtype, start, stop), prefer_ps)
+        return out
+
+    def read_into(self, out: NDArray[Any], rows: Piece, prefer_ps: int | None = None) -> None:
+        """Like `read`, into a contiguous array of these rows' dtype and size.
+
+        Raises:
+          ValueError: the array is another one's, or the checkpoint's tensor of that name is another one.
+        """
+        whole = self._whole(rows.tensor)
+        if (whole.shape, whole.dtype) != (rows.shape, rows.dtype) or out.dtype != DTYPES[rows.dtype]:
+            raise ValueError(f"{rows} cannot be read from {whole} into an array of {out.dtype}.")
+        out = out.reshape(rows.piece_shape)
+        for part, stored in self._chosen(rows.tensor, prefer_ps):
+            low, high = max(rows.start, stored.piece.start), min(rows.stop, stored.piece.stop)
             if low < high:
-                rows = out[low - start : high - start] if whole.shape else out
                 # Reads one header for 10,000 variables, not 10,000.
                 with self._reader(part) as reader:
                     self._offsets[part.file] = reader.offsets
-                    reader.read_into(rows, stored, low, high)
-        return out
+                    some = out[low - rows.start : high - rows.start] if rows.shape else out
+                    reader.read_into(some, stored, low, high)
 
     def verify(self) -> list[DamagedCheckpoint]:
         """Reads every byte.
@@ -213,6 +226,14 @@ def buffer_of(checkpoint: Checkpoint, pieces: Sequence[Piece], prefer_ps: int | 
     """Returns the values of these pieces, one after the other, as one flat array."""
     parts = [checkpoint.read(p.tensor, p.start, p.stop, prefer_ps=prefer_ps).reshape(-1) for p in pieces]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def fill(checkpoint: Checkpoint, pieces: Sequence[Piece], buffer: NDArray[Any], prefer_ps: int | None = None) -> None:
+    """Like `buffer_of`, into an array."""
+    offset, flat = 0, buffer.reshape(-1)
+    for piece in pieces:
+        checkpoint.read_into(flat[offset : offset + piece.size], piece, prefer_ps)
+        offset += piece.size
 
 
 class PartReader:

@@ -154,6 +154,8 @@ def _show_job(answer: PsStatus, console: Console) -> None:
     )
     if answer.memory_parts:
         console.print(f"memory: {parts_text(answer.memory_parts)}", highlight=False)
+    if answer.threads:
+        console.print(f"{answer.threads:,} threads, {answer.descriptors:,} open descriptors", highlight=False)
     for replica in answer.replicas:
         if replica.term.number > 1 or replica.role not in ("primary", "empty"):
             console.print(_held(replica), highlight=False)

@@ -133,6 +133,10 @@ class PsStatus(Struct, frozen=True):
     """That of the last update, if the optimizer's state has it: by `optax.inject_hyperparams`, or one of Keras's."""
     trainband: f.Word = ""
     """The build of trainband that it runs."""
+    threads: int = 0
+    """Threads of its process; here and below, 0 if its platform does not report it."""
+    descriptors: int = 0
+    """Open file descriptors of its process."""
 
 
 class Rate:

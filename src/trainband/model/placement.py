@@ -73,6 +73,13 @@ class Placement:
         """Returns the slices of one variable, by rows."""
         return tuple(piece for piece in self.slices if piece.variable == variable)
 
+    def by_variable(self) -> dict[Variable, list[Slice]]:
+        """Returns the slices of every variable, by rows."""
+        found: dict[Variable, list[Slice]] = {}
+        for piece in self.slices:
+            found.setdefault(piece.variable, []).append(piece)
+        return found
+
 
 class PlacementPolicy(Protocol):
     """Decides where slices go."""

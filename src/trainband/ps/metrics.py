@@ -60,6 +60,8 @@ def _add_ps(families: Families, status: PsStatus) -> None:
     gauge("trainband_ps_resident_memory_bytes", _MEMORY, status.memory_bytes or None, task)
     for part, nbytes in status.memory_parts.items():
         gauge("trainband_ps_memory_part_bytes", _PARTS, nbytes, task, ("part", part))
+    gauge("trainband_ps_threads", "Threads of its process.", status.threads or None, task)
+    gauge("trainband_ps_open_descriptors", "Open descriptors of its process.", status.descriptors or None, task)
     gauge("trainband_ps_variables", "Variables of the model, on all ps.", len(status.variables), task)
     gauge("trainband_ps_loss", "Mean of the latest losses of all workers.", status.loss, task)
     text = "Learning rate of the last update, if the optimizer's state has it."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 from trainband.errors import ResourceExhausted
 
@@ -39,6 +40,15 @@ def raise_descriptor_limit() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
     return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+
+
+def threads_and_descriptors() -> tuple[int, int]:
+    """Returns how many threads and open descriptors this process has; zeros without /proc."""
+    process = Path("/proc/self")
+    try:
+        return len(list((process / "task").iterdir())), len(list((process / "fd").iterdir()))
+    except OSError:
+        return 0, 0
 
 
 def require_descriptors(task: str, count: int, why: str) -> None:

@@ -52,6 +52,9 @@ class SystemRuntime:
     def available_memory(self) -> int | None:
         return available_bytes()
 
+    def threads_and_descriptors(self) -> tuple[int, int]:
+        return limits.threads_and_descriptors()
+
     def condition(self, lock: Any = None) -> Condition:
         return threading.Condition(lock if lock is not None else threading.Lock())
 

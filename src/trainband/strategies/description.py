@@ -146,19 +146,21 @@ def described_on_ps(
       optimizer: its state is included: leaves of variables are where these are, and the others on every ps.
     """
     rows = []
+    pieces_of = placement.by_variable()
     for variable in variables.entries:
         shares: dict[str, int] = {}
         words = []
-        for piece in placement.of(variable):
+        for piece in pieces_of[variable]:
             shares[names[piece.ps]] = shares.get(names[piece.ps], 0) + piece.nbytes
             words.append(names[piece.ps] if piece.whole else f"{names[piece.ps]} (rows {piece.start} to {piece.stop})")
         rows.append(Row(variable.name, variable.shape, variable.dtype, ", ".join(words), shares, variable.nbytes))
     state: dict[str, int] = {}
     if optimizer is not None:
         by_path = dict(zip(variables.paths, variables.trained, strict=True))
+        by_name = {row.name: row for row in rows}
         for path, leaf in jax.tree_util.tree_flatten_with_path(jax.eval_shape(optimizer.init, params))[0]:
             owner = next((by_path[path[cut:]] for cut in range(len(path) + 1) if path[cut:] in by_path), None)
-            row = next((row for row in rows if owner is not None and row.name == owner.name), None)
+            row = None if owner is None else by_name.get(owner.name)
             for name in names:
                 share = 1.0 if row is None or owner is None else row.nbytes.get(name, 0) / max(1, owner.nbytes)
                 state[name] = state.get(name, 0) + round(_nbytes(leaf) * share)

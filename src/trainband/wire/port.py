@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 
-from trainband.errors import AddressInUse, ClusterError, NoTaskListens, UnknownHost
+from trainband.errors import AddressInUse, ClusterError, NobodyListens, NoTaskListens, UnknownHost
 
 
 def split(address: str) -> tuple[str, int]:
@@ -45,6 +45,20 @@ def silent(address: str, timeout_s: float) -> NoTaskListens | None:
         f"a process listens at {address} but does not answer as a task of trainband; check that the address is right "
         "and that no other program has the port."
     )
+
+
+def nobody_listens(address: str) -> NobodyListens:
+    """Returns the error for an address that refuses connections."""
+    return NobodyListens(f"nothing listens at {address}; check that the task runs and that the address is right.")
+
+
+def refuses(address: str, timeout_s: float) -> bool:
+    """Whether this address refuses connections now."""
+    try:
+        socket.create_connection(split(address), timeout_s).close()
+    except OSError as exc:
+        return isinstance(exc, ConnectionRefusedError)
+    return False
 
 
 def unknown_host(address: str) -> UnknownHost:

@@ -131,7 +131,7 @@ def variable_statuses(placement: Placement, ps: Sequence[str]) -> tuple[Variable
             v.shape,
             v.dtype,
             v.nbytes,
-            tuple(SliceStatus(ps[piece.ps], piece.start, piece.stop) for piece in placement.of(v)),
+            tuple(SliceStatus(ps[piece.ps], piece.start, piece.stop) for piece in pieces),
         )
-        for v in dict.fromkeys(piece.variable for piece in placement.slices)
+        for v, pieces in placement.by_variable().items()
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import platform
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -80,6 +81,10 @@ class Program(Protocol):
 
     def room_like(self, blocks: Blocks) -> Blocks:
         """Uninitialised arrays of the same shapes."""
+        ...
+
+    def room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, NDArray[Any]]:
+        """An array that can be params or state, and a view through which its values are set before it is used."""
         ...
 
     def mean(self, gradients: Sequence[Sequence[NDArray[Any]]], examples: Sequence[int]) -> Sequence[NDArray[Any]]:
@@ -162,6 +167,12 @@ class CompiledProgram:
 
     def room_like(self, blocks: Blocks) -> Blocks:
         return tuple(jnp.empty_like(block) for block in blocks)
+
+    def room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, NDArray[Any]]:
+        # JAX's own memory, because it donates no other; and ready, or its zeros would come after the values.
+        block = jax.block_until_ready(jnp.empty(shape, dtype))
+        memory = (ctypes.c_uint8 * block.nbytes).from_address(block.unsafe_buffer_pointer() if block.nbytes else 0)
+        return block, np.frombuffer(memory, dtype).reshape(shape) if block.nbytes else np.empty(shape, dtype)
 
     def warm_up(self) -> None:
         self.compile()

@@ -19,8 +19,8 @@ from trainband.wire.transport import Tensor
 def tensors_of(placement: Placement, addresses: Sequence[str]) -> list[Tensor]:
     """Lists a plan's variables; `addresses` are those of the ps."""
     return [
-        Tensor(v.name, v.shape, v.dtype, tuple((s.start, s.stop, addresses[s.ps]) for s in placement.of(v)))
-        for v in dict.fromkeys(piece.variable for piece in placement.slices)
+        Tensor(v.name, v.shape, v.dtype, tuple((s.start, s.stop, addresses[s.ps]) for s in pieces))
+        for v, pieces in placement.by_variable().items()
     ]
 
 

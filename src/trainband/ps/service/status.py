@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainband.job.statistics import PsStatus, Rate, StalenessCounts, WorkerStatus
+from trainband.job.statistics import PsStatus, Rate, StalenessCounts, VariableStatus, WorkerStatus
 from trainband.ps.membership.accounts import variable_statuses
 from trainband.ps.membership.members import Member, Presence
 from trainband.ps.replication.failover import Role
@@ -14,6 +15,7 @@ from trainband.ps.service.memory import PsMemory
 from trainband.ps.service.recording_orders import RecordingOrders
 from trainband.ps.service.shard_replicas import ShardReplicas
 from trainband.ps.service.stall_detector import StallDetector
+from trainband.ps.shard.definition import Definition
 from trainband.ps.shard.updater import Updater
 from trainband.ps.task_state import TaskState
 from trainband.version import build
@@ -44,6 +46,8 @@ class StatusReporter:
     _memory: PsMemory
     _rate: Rate = field(default_factory=Rate, init=False)
     _examples_rate: Rate = field(default_factory=Rate, init=False)
+    _variables: tuple[Definition | None, tuple[VariableStatus, ...]] = field(default=(None, ()), init=False)
+    """Those of a definition: 10,000 take 0.1 s, too long for each answer under the lock."""
 
     def job_state(self, replica: ShardReplica) -> m.JobState:
         """Returns the answer to a control call: the job as a replica knows it. Called under the lock."""
@@ -99,13 +103,16 @@ class StatusReporter:
         Called without the lock.
         """
         memory_bytes = self._memory.process().total
+        handles = self._task.runtime.threads_and_descriptors()
         with self._task.lock:
             if replica is None or (replica is self._replicas.home and not replica.is_primary):
                 held = (one for one in (self._replicas.home, *self._replicas) if one.is_primary)
                 replica = next(held, self._replicas.home)
-            return self._ps_status(replica, replica.updater, memory_bytes)
+            return self._ps_status(replica, replica.updater, memory_bytes, handles)
 
-    def _ps_status(self, replica: ShardReplica, updater: Updater | None, memory_bytes: int) -> PsStatus:
+    def _ps_status(
+        self, replica: ShardReplica, updater: Updater | None, memory_bytes: int, handles: tuple[int, int]
+    ) -> PsStatus:
         definition, shard, spec = replica.definition, replica.shard, self._task.cluster.spec
         now = self._task.clock()
         workers = self._workers(updater, now)
@@ -137,7 +144,7 @@ class StatusReporter:
             waiting_for=replica.waiting_for(),
             workers=workers,
             checkpoint=replica.checkpoint,
-            variables=variable_statuses(definition.layout.placement, ps) if definition else (),
+            variables=self._variable_statuses(definition, ps),
             chief=self._membership.chief(),
             replicas=tuple(one.state() for one in self._replicas),
             update_s=updater.busy_s if updater else 0.0,
@@ -146,7 +153,14 @@ class StatusReporter:
             memory_parts=self._memory.parts(),
             learning_rate=definition.learning_rate(shard) if definition and shard else None,
             trainband=build(),
+            threads=handles[0],
+            descriptors=handles[1],
         )
+
+    def _variable_statuses(self, definition: Definition | None, ps: Sequence[str]) -> tuple[VariableStatus, ...]:
+        if definition is not self._variables[0]:
+            self._variables = definition, variable_statuses(definition.layout.placement, ps) if definition else ()
+        return self._variables[1]
 
     def _workers(self, updater: Updater | None, now: float) -> tuple[WorkerStatus, ...]:
         stalled = self._stall_detector.stalled()

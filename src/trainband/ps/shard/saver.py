@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from trainband.checkpoint import Checkpoint, Part, write_part
-from trainband.checkpoint.reader import buffer_of
+from trainband.checkpoint.manifest import DTYPES
+from trainband.checkpoint.reader import fill
 from trainband.errors import CheckpointError, DamagedCheckpoint, Refused, TrainbandError
 from trainband.model.contents import Contents, contents_of_blocks
 from trainband.ps.program.compiled_program import Blocks
@@ -262,9 +266,11 @@ class ShardSaver:
             layout, shapes = self._shard.layout, self._shard.state_shapes
             checkpoint = Checkpoint.open(self._directories.admit(reading.order.directory), follow=False)
             flat = [(block.size,) for block in layout.blocks]
-            blocks = self._buffers(reading, checkpoint, contents_of_blocks(layout), flat)
+            dtypes = [DTYPES[block.dtype] for block in layout.blocks]
+            blocks = self._buffers(reading, checkpoint, contents_of_blocks(layout), flat, dtypes)
             if reading.order.optimizer:
-                state = self._buffers(reading, checkpoint, self._state_contents, shapes)
+                dtypes = list(self._shard.state_dtypes)
+                state = self._buffers(reading, checkpoint, self._state_contents, shapes, dtypes)
         except _Superseded:
             failure = "an order to read another checkpoint came meanwhile"
         except DamagedCheckpoint as exc:
@@ -276,14 +282,22 @@ class ShardSaver:
             reading.failure, reading.damaged, reading.done = failure, damaged, True
 
     def _buffers(
-        self, reading: _Reading, checkpoint: Checkpoint, contents: Contents, shapes: Sequence[tuple[int, ...]]
+        self,
+        reading: _Reading,
+        checkpoint: Checkpoint,
+        contents: Contents,
+        shapes: Sequence[tuple[int, ...]],
+        dtypes: Sequence[np.dtype[Any]],
     ) -> Blocks:
-        buffers = []
-        for pieces, shape in zip(contents, shapes, strict=True):
+        """Reads into the memory that the shard will have: copies of 4 GB would take 1.2 s and 4 GB more."""
+        blocks = []
+        for pieces, shape, dtype in zip(contents, shapes, dtypes, strict=True):
             if self._reading is not reading:
                 raise _Superseded
-            buffers.append(buffer_of(checkpoint, pieces, prefer_ps=self._ps[0]).reshape(shape))
-        return self._shard.owned(buffers)
+            block, values = self._shard.room(shape, dtype)
+            fill(checkpoint, pieces, values, prefer_ps=self._ps[0])
+            blocks.append(block)
+        return tuple(blocks)
 
     def _start(self, work: Callable[[], None], name: str) -> None:
         self._threads = [thread for thread in self._threads if thread.is_alive()]

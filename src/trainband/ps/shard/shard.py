@@ -118,6 +118,11 @@ class Shard:
         """The shapes of the leaves of the optimizer state."""
         return self._program.state_shapes
 
+    @property
+    def state_dtypes(self) -> tuple[np.dtype[Any], ...]:
+        """Likewise, the dtypes."""
+        return self._program.state_dtypes
+
     def state_from_wire(self, body: Sequence[NDArray[np.uint8]]) -> Blocks | None:
         """A copy of an optimizer state that arrived as raw bytes; `None` if the sizes do not fit."""
         shapes, dtypes = self._program.state_shapes, self._program.state_dtypes
@@ -130,6 +135,10 @@ class Shard:
     def owned(self, arrays: Sequence[NDArray[Any]]) -> Blocks:
         """Returns copies whose memory may be donated to the program."""
         return self._program.owned(arrays)
+
+    def room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, NDArray[Any]]:
+        """Returns memory for a block or a leaf of the state, and a view to fill it before the shard takes it."""
+        return self._program.room(shape, dtype)
 
     def initialise(self, blocks: Sequence[NDArray[Any]]) -> None:
         """Takes the first values. They are copied."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainband.errors import PeerError, Refused
+from trainband.errors import DeadlineExceeded, PeerError, Refused
 from trainband.ps.worker.membership import Membership
 from trainband.ps.worker.recordings import Recordings
 from trainband.ps.worker.shard_link import Place
@@ -42,6 +42,8 @@ class Heartbeater:
         self._timeouts = membership.timeouts
         self._clock = membership.runtime.clock
         self._connection = membership.transport.connect(self.address, self._timeouts)
+        self._sound_at = self._clock()
+        """When this connection was opened or last brought an answer."""
         self.joins = False
         """Whether it joins a ps that was away when this worker joined the job."""
         self._stopped = False
@@ -92,6 +94,7 @@ class Heartbeater:
         asked = self._clock()
         answer = self._connection.call("heartbeat", encode(beat), timeout_s=self._timeouts.heartbeat_s)
         answered, state = self._clock(), decode(answer, m.JobState, str(self))
+        self._sound_at = answered
         self._recordings.record_clock(self.ps, asked, state.clock_s, answered)
         return state
 
@@ -119,8 +122,8 @@ class Heartbeater:
             except Refused:
                 self._join()  # it does not know this worker: it has restarted
                 continue
-            except PeerError:
-                self._unheard()
+            except PeerError as exc:
+                self._unheard(exc)
                 continue
             self._on_answer(self.ps, state)
 
@@ -132,11 +135,16 @@ class Heartbeater:
             if self._stopped:
                 self.leave("")  # every other ps has been told already
             self._wake.set()
-        except PeerError:
-            self._unheard()
+        except PeerError as exc:
+            self._unheard(exc)
 
-    def _unheard(self) -> None:
-        # The main thread has the same failure on its stream and reports.
-        self._connection.close()
-        self._connection = self._membership.transport.connect(self.address, self._timeouts)
+    def _unheard(self, exc: PeerError) -> None:
+        # The main thread has the same failure on its stream and reports. A connection outlives an answer that is only
+        # late: to a ps with more work than processor, new ones of all workers every second are the most work of all.
+        # Yet it must not outlive a lease, as TCP may not notice for long that the network is back.
+        late_s = self._clock() - self._sound_at
+        if not isinstance(exc, DeadlineExceeded) or late_s >= self._timeouts.lease_s / 3:
+            self._connection.close()
+            self._connection = self._membership.transport.connect(self.address, self._timeouts)
+            self._sound_at = self._clock()
         self._on_answer(self.ps, None)

@@ -20,6 +20,9 @@ from trainband.wire.transport import Timeouts, Transport
 POLL_S = 0.05
 """Seconds between polls of a ps that is not ready yet."""
 
+MOST_POLL_S = 0.5
+"""The same, once a worker that joins has waited for some seconds."""
+
 PREEMPTED_WAIT_S = 5.0
 """Seconds that a worker asked to leave waits for an absent ps."""
 

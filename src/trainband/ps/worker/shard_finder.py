@@ -17,7 +17,7 @@ from trainband.errors import (
     Unreachable,
 )
 from trainband.ps.worker.cluster_view import ClusterView
-from trainband.ps.worker.membership import POLL_S, Membership
+from trainband.ps.worker.membership import MOST_POLL_S, POLL_S, Membership
 from trainband.ps.worker.shard_link import Link
 from trainband.runtime.logs import task_logger
 from trainband.runtime.waiting import Waiting
@@ -108,7 +108,9 @@ class ShardFinder:
                 if len(link.places) > 1:
                     link.move()
                 membership.runtime.sleep(pause_s)
-                pause_s = min(POLL_S, 2 * pause_s)
+                # Else many workers that wait for the chief would take the ps's processor from what they wait for.
+                slowest_s = POLL_S if membership.joined else min(MOST_POLL_S, max(POLL_S, waiting.waited_s / 8))
+                pause_s = min(slowest_s, 2 * pause_s)
 
     def _record_joined(self, link: Link, joined: m.Joined) -> None:
         membership = self._membership

@@ -71,6 +71,8 @@ class FlightConnection:
         self._lock = threading.Lock()
         self._proving = threading.Lock()
         self._client: Any = None
+        self._is_absent = False
+        """Whether nothing listened at the last attempt."""
         self._listener: Certified | None = None  # the owner of the listener's certificate
         self._revocations = RevocationWatch(address)
         self._proved: ClientSide | None = None
@@ -158,6 +160,10 @@ class FlightConnection:
 
     def _act(self, action: str, body: bytes, timeout_s: float, whole_s: float | None = None) -> bytes:
         """`whole_s`: the caller's total timeout if this is only a part of it; for messages."""
+        # A task that waits for another asks often. An attempt takes gRPC 2 ms of processor, and this 0.02 ms.
+        if self._is_absent and ports.refuses(self._address, timeout_s):
+            raise ports.nobody_listens(self._address)
+        self._is_absent = False
         client = self._connected(timeout_s)
         try:
             results = list(client.do_action(flight.Action(action, body), flight.FlightCallOptions(timeout=timeout_s)))
@@ -166,6 +172,7 @@ class FlightConnection:
             logger.debug("%s did not answer %r: %s", self._address, action, exc)
             if isinstance(error, Unreachable):
                 self._disconnected(client)
+                self._is_absent = isinstance(error, NobodyListens)
                 if self._security.tls is None and speaks_tls(self._address, min(1.0, timeout_s)):
                     error = AuthenticationError(
                         f"{self._address} serves with TLS only; give this task certificates of the same authority, by "

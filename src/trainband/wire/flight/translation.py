@@ -10,7 +10,6 @@ import pyarrow.flight as flight
 from trainband.errors import (
     AuthenticationError,
     DeadlineExceeded,
-    NobodyListens,
     PeerError,
     ProtocolError,
     RefusalCode,
@@ -43,9 +42,7 @@ def translate(exc: Exception, address: str, timeout_s: float | None = None) -> P
         if _UNRESOLVED.search(str(exc)):
             return ports.unknown_host(address)
         if "Connection refused" in str(exc):
-            return NobodyListens(
-                f"nothing listens at {address}; check that the task runs and that the address is right."
-            )
+            return ports.nobody_listens(address)
         return Unreachable(
             f"{address} cannot be reached; check that the task runs, that the address is right, and that no firewall "
             "blocks it."
