@@ -64,7 +64,7 @@ docs: $(VENV)/.ready-docs   ## build the documentation into docs/_build/index.ht
 	@$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going -b html docs docs/_build
 	@echo "open docs/_build/index.html"
 
-bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed into an environment of its own (an hour and a quarter)
+bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed into an environment of its own (an hour and a half)
 	@$(BIN)/python -m bench.ps_mnist --rule async
 	@$(BIN)/python -m bench.ps_mnist --rule sync
 	@$(BIN)/python -m bench.ps_mnist --rule bounded
@@ -77,6 +77,8 @@ bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed int
 	@$(BIN)/python -m bench.standbys
 	@$(BIN)/python -m bench.allreduce
 	@$(BIN)/python -m bench.allreduce --model convnet
+	@$(BIN)/python -m bench.allreduce --model resnet18
+	@$(BIN)/python -m bench.allreduce --model gpt2
 	@$(BIN)/python -m bench.keras_fit
 	@$(BIN)/python -m bench.compat
 	@$(BIN)/python -m bench.chaos

@@ -2,7 +2,8 @@
 
 Every process computes the loss and the gradient of its own batch and, after the sum, the same Adam update. There are
 three ways to the sum: ``flat``, all gradients as one array; ``leaves``, each array by itself; and ``compiler``, where
-the program is written as if for one device, and the compiler finds out what to sum.
+the program is written as if for one device, and the compiler finds out what to sum. Batch normalisation then takes the
+means of the whole batch, in the other ways those of this process's, and the running averages are summed like gradients.
 
 It keeps the contract of `bench.allreduce`, which see.
 """
@@ -19,7 +20,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bench.peers.steps import BATCHES, Batch, Part, make_peer_parser
-from bench.tasks.networks import NETWORKS, Network
+from bench.tasks.networks import NETWORKS, ModuleNetwork, Network
 
 WORKERS = "workers"
 
@@ -61,7 +62,7 @@ class Replica:
       steps_a_call: computed one after the other in one call, on one batch of each; if more than 1, by way of `flat`.
     """
 
-    def __init__(self, network: Network, learning_rate: float, how: str, steps_a_call: int) -> None:
+    def __init__(self, network: Network | ModuleNetwork, learning_rate: float, how: str, steps_a_call: int) -> None:
         """Make the params and the program."""
         devices = jax.devices()
         mesh = Mesh(np.array(devices), (WORKERS,))
@@ -89,8 +90,8 @@ class Replica:
             )
             program = jax.jit(program, donate_argnums=0)
         self._program = program
-        params = network.init(jax.random.key(0))
-        state = jax.tree.map(np.asarray, (params, self._optimizer.init(params)))
+        params, model_state = network.start()
+        state = jax.tree.map(np.asarray, (params, model_state, self._optimizer.init(params)))
         self._state: Any = jax.device_put(state, same)
         self._loss: Any = None
 
@@ -108,14 +109,15 @@ class Replica:
 
     def loss(self, batch: Batch) -> float:
         """Return the loss of the params as they now are."""
-        params = jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), self._state[0])
-        return float(jax.jit(self._network.loss)(params, batch))
+        values = jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), self._state[:2])
+        return float(jax.jit(self._network.evaluate)(*values, batch))
 
     def _train(self, mean: Any, state: Any, batch: Any) -> Any:
-        params, optimizer_state = state
-        loss, gradient = mean(jax.value_and_grad(self._network.loss)(params, batch))
+        params, model_state, optimizer_state = state
+        compute = jax.value_and_grad(self._network.train, has_aux=True)
+        (loss, model_state), gradient = mean(compute(params, model_state, batch))
         updates, optimizer_state = self._optimizer.update(gradient, optimizer_state, params)
-        return (optax.apply_updates(params, updates), optimizer_state), loss
+        return (optax.apply_updates(params, updates), model_state, optimizer_state), loss
 
     def _train_often(self, state: Any, batches: Any) -> Any:
         state, losses = jax.lax.scan(partial(self._train, self._mean_flat), state, batches)

@@ -9,30 +9,93 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-MODELS = ("mlp", "convnet")
-SHAPES = {"mlp": (784,), "convnet": (28, 28, 1)}
 HIDDEN = 100
 CHANNELS = (16, 32)
 CLASSES = 10
+STAGES = (64, 128, 256, 512)
+"""Channels of ResNet-18's residual blocks, two blocks of each."""
+MOMENTUM, EPSILON = 0.9, 1e-5
+"""Of batch normalisation: the share of a running average that a step keeps, and what is added to a variance."""
+VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS = 8192, 128, 384, 6, 6
+"""Of the GPT-2."""
 BATCHES = 50
-TESTED = 1000
-WARM_UP_STEPS = 100
-PROBE_STEPS = 100
 _POLL_S = 0.001
+_STATES, _SUCCESSORS = 64, 4
 Batch = tuple[NDArray[Any], NDArray[Any]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """The data of a model, and the length of its training.
+
+    Attributes:
+      batch_size: examples in a batch of one worker.
+      shape: of one example.
+      make: gives this many made-up examples and their labels; None for the digits in --data.
+      tested: examples that the loss in the result is of.
+      warm_up_steps: before the speed is sought.
+      probe_steps: in which it is found; also the fewest that are measured.
+    """
+
+    batch_size: int
+    shape: tuple[int, ...]
+    make: Callable[[np.random.Generator, int], Batch] | None = None
+    tested: int = 1000
+    warm_up_steps: int = 100
+    probe_steps: int = 100
+
+    def examples(self, path: Path) -> tuple[Batch, Batch]:
+        """Return the examples to train on and those to test on, the same in every process."""
+        if self.make is not None:
+            inputs, labels = self.make(np.random.default_rng(0), BATCHES * self.batch_size + self.tested)
+            return (inputs[self.tested :], labels[self.tested :]), (inputs[: self.tested], labels[: self.tested])
+        with np.load(path) as data:
+            train = self._as_floats(data["train_images"]), data["train_labels"].astype(np.int32)
+            test = self._as_floats(data["test_images"]), data["test_labels"].astype(np.int32)
+        return train, (test[0][: self.tested], test[1][: self.tested])
+
+    def _as_floats(self, images: NDArray[Any]) -> NDArray[np.float32]:
+        return images.reshape(len(images), *self.shape).astype(np.float32) / np.float32(255)
+
+
+def _make_images(random: np.random.Generator, count: int) -> Batch:
+    """Make float32[count, 64, 64, 3], noise over the picture of each one's class, and the classes."""
+    pictures = random.standard_normal((CLASSES, 64, 64, 3), np.float32)
+    labels = random.integers(CLASSES, size=count, dtype=np.int32)
+    return pictures[labels] + random.standard_normal((count, 64, 64, 3), np.float32), labels
+
+
+def _make_tokens(random: np.random.Generator, count: int) -> Batch:
+    """Make int32[count, 128] tokens of a Markov chain, and each one's next."""
+    states = random.choice(VOCABULARY, _STATES, replace=False).astype(np.int32)
+    successors = random.integers(_STATES, size=(_STATES, _SUCCESSORS))
+    walks = np.empty((count, CONTEXT + 1), np.int64)
+    walks[:, 0] = random.integers(_STATES, size=count)
+    for place in range(CONTEXT):
+        walks[:, place + 1] = successors[walks[:, place], random.integers(_SUCCESSORS, size=count)]
+    tokens = states[walks]
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+PROBLEMS = {
+    "mlp": Problem(batch_size=100, shape=(784,)),
+    "convnet": Problem(batch_size=32, shape=(28, 28, 1)),
+    "resnet18": Problem(batch_size=8, shape=(64, 64, 3), make=_make_images, tested=64, warm_up_steps=3, probe_steps=3),
+    "gpt2": Problem(batch_size=4, shape=(CONTEXT,), make=_make_tokens, tested=16, warm_up_steps=3, probe_steps=3),
+}
 
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:
     """Make a reader of the flags that every program has."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--model", choices=MODELS, required=True)
-    parser.add_argument("--batch_size", type=int, required=True)
+    parser.add_argument("--model", choices=list(PROBLEMS), required=True)
     parser.add_argument("--learning_rate", type=float, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--data", type=Path, required=True)
@@ -58,21 +121,18 @@ class Part:
     """
 
     def __init__(self, flags: argparse.Namespace, index: int) -> None:
-        """Make the batches: float32 images of 0..1, and int32 labels."""
+        """Make the batches: float32 images or int32 tokens, and int32 labels."""
         self.index = index
+        self.problem = PROBLEMS[flags.model]
+        """What is trained on."""
         self._flags = flags
-        shape = SHAPES[flags.model]
-        with np.load(flags.data) as data:
-            images, labels = data["train_images"], data["train_labels"]
-            tested = data["test_images"][:TESTED], data["test_labels"][:TESTED]
+        (inputs, labels), self.test = self.problem.examples(flags.data)
         random = np.random.default_rng(index)
         self.batches: list[Batch] = []
         """The batches that are taken in turn, again and again."""
         for _ in range(BATCHES):
-            rows = random.choice(len(labels), flags.batch_size, replace=False)
-            self.batches.append((_as_floats(images[rows], shape), labels[rows].astype(np.int32)))
-        self.test: Batch = (_as_floats(tested[0], shape), tested[1].astype(np.int32))
-        """The images and labels that the loss in the result is of."""
+            rows = random.choice(len(labels), self.problem.batch_size, replace=False)
+            self.batches.append((inputs[rows], labels[rows]))
 
     def run(self, call: Callable[[int], object], settle: Callable[[], object], *, steps_a_call: int = 1) -> None:
         """Warm up, find out how many steps the wanted time takes, and measure them.
@@ -95,8 +155,8 @@ class Part:
             done += calls
             return calls * steps_a_call / (time.perf_counter() - begin)
 
-        run(WARM_UP_STEPS)
-        steps = self.agree(run(PROBE_STEPS))
+        run(self.problem.warm_up_steps)
+        steps = self.agree(run(self.problem.probe_steps))
         self.mark("begin")
         self._speed = run(steps)
         self._steps = -(-steps // steps_a_call) * steps_a_call
@@ -107,7 +167,7 @@ class Part:
         path: Path = self._flags.marks / "steps"
         if self.index == 0:
             part = path.with_suffix(".part")
-            part.write_text(str(max(PROBE_STEPS, round(steps_per_s * self._flags.seconds))))
+            part.write_text(str(max(self.problem.probe_steps, round(steps_per_s * self._flags.seconds))))
             part.rename(path)
         while not path.exists():
             time.sleep(_POLL_S)
@@ -118,14 +178,17 @@ class Part:
         self._steps, self._speed = steps, steps_per_s
 
     def write_result(self, loss: float) -> None:
-        """Leave the result, of which the loss on the test images is a part, where the bench reads it."""
+        """Leave the result, of which the loss on the test examples is a part, where the bench reads it."""
         result = {"steps": self._steps, "steps_per_s": self._speed, "loss": loss}
         self._path("part").write_text(json.dumps(result))
         self._path("part").rename(self._path("json"))
 
-    def wait_for_all(self, workers: int) -> None:
-        """Wait until all workers have left their results: one that goes earlier may take the others with it."""
-        while not all((self._flags.marks / f"worker-{index}.json").exists() for index in range(workers)):
+    def wait_for_all(self, workers: int, moment: str = "json") -> None:
+        """Wait until all workers are so far; by default, until they have left their results.
+
+        A peer that ends earlier may take the others with it.
+        """
+        while not all((self._flags.marks / f"worker-{index}.{moment}").exists() for index in range(workers)):
             time.sleep(_POLL_S)
 
     def mark(self, moment: str) -> None:
@@ -135,7 +198,3 @@ class Part:
     def _path(self, suffix: str) -> Path:
         path: Path = self._flags.marks / f"worker-{self.index}.{suffix}"
         return path
-
-
-def _as_floats(images: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    return images.reshape(len(images), *shape).astype(np.float32) / np.float32(255)

@@ -16,7 +16,17 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import tensorflow as tf
 
-from bench.peers.steps import CHANNELS, CLASSES, HIDDEN, SHAPES, Part, make_peer_parser
+from bench.peers.steps import (
+    CHANNELS,
+    CLASSES,
+    EPSILON,
+    HIDDEN,
+    MOMENTUM,
+    PROBLEMS,
+    STAGES,
+    Part,
+    make_peer_parser,
+)
 
 
 def main() -> None:
@@ -44,14 +54,15 @@ def train(part: Part, strategy: Any, model: str, learning_rate: float, steps_a_c
         optimizer = tf.keras.optimizers.Adam(learning_rate)
         optimizer.build(network.trainable_variables)
 
-    def mean_loss(images: Any, labels: Any) -> Any:
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=network(images))
+    def mean_loss(images: Any, labels: Any, *, training: bool) -> Any:
+        logits = network(images, training=training)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         return tf.reduce_mean(losses)
 
     def replica_step(images: Any, labels: Any) -> None:
         with tf.GradientTape() as tape:
             # The optimizer adds the workers' gradients up.
-            loss = mean_loss(images, labels) / strategy.num_replicas_in_sync
+            loss = mean_loss(images, labels, training=True) / strategy.num_replicas_in_sync
         variables = network.trainable_variables
         optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
@@ -70,18 +81,43 @@ def train(part: Part, strategy: Any, model: str, learning_rate: float, steps_a_c
         taken = [part.batches[number % len(part.batches)] for number in range(steps_a_call)]
         batches = [tuple(tf.constant(np.stack(arrays)) for arrays in zip(*taken, strict=True))]
     part.run(lambda number: function(*batches[number % len(batches)]), lambda: None, steps_a_call=steps_a_call)
-    part.write_result(float(mean_loss(*(tf.constant(array) for array in part.test))))
+    for variable in network.non_trainable_variables:  # running averages, which each worker takes of its own batches
+        values = strategy.run(tf.convert_to_tensor, args=(variable,))
+        variable.assign(strategy.reduce(tf.distribute.ReduceOp.MEAN, values, axis=None))
+    part.write_result(float(mean_loss(*(tf.constant(array) for array in part.test), training=False)))
 
 
 def make_network(model: str) -> Any:
-    """Make the network; the layers start from Glorot's uniform values."""
+    """Make the network; except in ResNet-18, the layers start from Glorot's uniform values."""
     tf.random.set_seed(0)
     layers = tf.keras.layers
+    images = tf.keras.Input(PROBLEMS[model].shape)
+    if model == "resnet18":
+        return tf.keras.Model(images, resnet18(images))
     middle = [layers.Dense(HIDDEN, activation="relu")]
     if model == "convnet":
         middle = [layers.Conv2D(many, 3, strides=2, padding="same", activation="relu") for many in CHANNELS]
         middle.append(layers.Flatten())
-    return tf.keras.Sequential([tf.keras.Input(SHAPES[model]), *middle, layers.Dense(CLASSES)])
+    return tf.keras.Sequential([images, *middle, layers.Dense(CLASSES)])
+
+
+def resnet18(values: Any) -> Any:
+    """Return the logits of ResNet-18; its module for JAX says more."""
+    layers = tf.keras.layers
+
+    def conv(inputs: Any, channels: int, size: int, stride: int) -> Any:
+        padded = layers.ZeroPadding2D(size // 2)(inputs) if size > 1 else inputs
+        outputs = layers.Conv2D(channels, size, stride, use_bias=False, kernel_initializer="he_normal")(padded)
+        return layers.BatchNormalization(momentum=MOMENTUM, epsilon=EPSILON)(outputs)
+
+    values = layers.ReLU()(conv(values, STAGES[0], 7, 2))
+    before = STAGES[0]
+    for after in STAGES:
+        for stride in (1 if before == after else 2, 1):
+            inner = conv(layers.ReLU()(conv(values, after, 3, stride)), after, 3, 1)
+            values = layers.ReLU()(inner + (values if before == after else conv(values, after, 1, stride)))
+            before = after
+    return layers.Dense(CLASSES)(layers.GlobalAveragePooling2D()(values))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from bench.peers.steps import CHANNELS, CLASSES, HIDDEN, Batch, Part, make_peer_parser
+from bench.peers.steps import Batch, Part, make_peer_parser
+from bench.peers.torch_networks import make_network
 
 TIMEOUT_S = 120
 
@@ -48,46 +49,32 @@ def train(part: Part, model: str, learning_rate: float) -> None:
     batches = [as_tensors(batch) for batch in part.batches]
 
     def step(number: int) -> None:
-        images, labels = batches[number % len(batches)]
-        loss = nn.functional.cross_entropy(replica(images), labels)
+        inputs, labels = batches[number % len(batches)]
+        loss = cross_entropy(replica(inputs), labels)
         optimizer.zero_grad(set_to_none=False)  # the gradients are views of the bucket
         loss.backward()
         optimizer.step()
 
     part.run(step, lambda: None)  # on the CPU, a step is done when it returns
-    images, labels = as_tensors(part.test)
+    for buffer in network.buffers():
+        dist.broadcast(buffer, 0)  # running averages, as each step begins
+    network.eval()
+    inputs, labels = as_tensors(part.test)
     with torch.no_grad():
-        part.write_result(float(nn.functional.cross_entropy(network(images), labels)))
+        part.write_result(float(cross_entropy(network(inputs), labels)))
+
+
+def cross_entropy(logits: Any, labels: Any) -> Any:
+    """Return the mean over the examples, and over the tokens of each."""
+    return nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
 
 
 def as_tensors(batch: Batch) -> Any:
     """Return the batch as PyTorch takes it: channels before rows, and long labels."""
-    images, labels = (torch.from_numpy(array) for array in batch)
-    if images.ndim == 4:
-        images = images.permute(0, 3, 1, 2).contiguous()
-    return images, labels.long()
-
-
-def make_network(model: str) -> Any:
-    """Make the network with the initial values of TensorFlow's layers."""
-    network: Any
-    if model == "mlp":
-        network = nn.Sequential(nn.Linear(784, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
-    else:
-        first, second = CHANNELS
-        network = nn.Sequential(
-            nn.Conv2d(1, first, 3, stride=2, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(first, second, 3, stride=2, padding=1),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(7 * 7 * second, CLASSES),
-        )
-    for layer in network:
-        if isinstance(layer, nn.Linear | nn.Conv2d):
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
-    return network
+    inputs, labels = (torch.from_numpy(array) for array in batch)
+    if inputs.ndim == 4:
+        inputs = inputs.permute(0, 3, 1, 2).contiguous()
+    return inputs, labels.long()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""The networks of `bench.allreduce` in JAX, for trainband and for bare JAX: pure functions of a pytree of params."""
+"""The networks of `bench.allreduce` in JAX, for trainband and for bare JAX.
+
+All are pure functions of a pytree of params except ResNet-18, a module of Flax NNX with a state.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from flax import nnx
 
 from bench.peers.steps import CHANNELS, CLASSES, HIDDEN
+from bench.tasks import gpt2
+from bench.tasks.resnet import ResNet
 
 _GLOROT = jax.nn.initializers.glorot_uniform()
 _STRIDES = (2, 2)
@@ -22,7 +28,7 @@ class Network:
 
     Attributes:
       init: gives the params, from a random key.
-      logits: gives float32[batch, 10] from the params and a batch of images.
+      logits: gives float32[..., classes] from the params and a batch of inputs.
     """
 
     init: Callable[[jax.Array], Any]
@@ -30,8 +36,67 @@ class Network:
 
     def loss(self, params: Any, batch: Any) -> Any:
         """Softmax cross entropy, the mean over the batch."""
+        inputs, labels = batch
+        return _cross_entropy(self.logits(params, inputs), labels)
+
+    def start(self) -> tuple[Any, Any]:
+        """Return (params, state)."""
+        return self.init(jax.random.key(0)), ()
+
+    def train(self, params: Any, state: Any, batch: Any) -> tuple[Any, Any]:
+        """Return (loss, the state after it)."""
+        return self.loss(params, batch), state
+
+    def evaluate(self, params: Any, state: Any, batch: Any) -> Any:
+        """Return the loss that changes nothing."""
+        del state
+        return self.loss(params, batch)
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleNetwork:
+    """A network that is a module of Flax NNX, with the methods that bare JAX needs of a `Network`.
+
+    Attributes:
+      make: gives the module.
+    """
+
+    make: Callable[[nnx.Rngs], nnx.Module]
+
+    def module(self) -> Any:
+        """Make the module."""
+        return self.make(nnx.Rngs(0))
+
+    @staticmethod
+    def loss(model: Any, batch: Any) -> Any:
+        """Softmax cross entropy, the mean over the batch."""
         images, labels = batch
-        return optax.softmax_cross_entropy_with_integer_labels(self.logits(params, images), labels).mean()
+        return _cross_entropy(model(images), labels)
+
+    def start(self) -> tuple[Any, Any]:
+        """Return (params, state)."""
+        split: Any = nnx.split(self.module(), nnx.Param, ...)
+        return split[1], split[2]
+
+    def train(self, params: Any, state: Any, batch: Any) -> tuple[Any, Any]:
+        """Return (loss, the state after it)."""
+        model = self._merged(params, state)
+        loss = self.loss(model, batch)
+        split: Any = nnx.split(model, nnx.Param, ...)
+        return loss, split[2]
+
+    def evaluate(self, params: Any, state: Any, batch: Any) -> Any:
+        """Return the loss with the running averages, which changes nothing."""
+        model = self._merged(params, state)
+        model.eval()
+        return self.loss(model, batch)
+
+    def _merged(self, params: Any, state: Any) -> Any:
+        return nnx.merge(nnx.graphdef(nnx.eval_shape(self.module)), params, state, copy=True)
+
+
+def _cross_entropy(logits: Any, labels: Any) -> Any:
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
 
 def _init_mlp(key: jax.Array) -> Any:
@@ -68,4 +133,9 @@ def _layer(key: jax.Array, shape: tuple[int, ...]) -> Any:
     return {"kernel": _GLOROT(key, shape, jnp.float32), "bias": jnp.zeros(shape[-1])}
 
 
-NETWORKS = {"mlp": Network(_init_mlp, _mlp), "convnet": Network(_init_convnet, _convnet)}
+NETWORKS: dict[str, Network | ModuleNetwork] = {
+    "mlp": Network(_init_mlp, _mlp),
+    "convnet": Network(_init_convnet, _convnet),
+    "resnet18": ModuleNetwork(ResNet),
+    "gpt2": Network(gpt2.init, gpt2.logits),
+}
