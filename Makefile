@@ -79,6 +79,8 @@ bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed int
 	@$(BIN)/python -m bench.allreduce --model convnet
 	@$(BIN)/python -m bench.allreduce --model resnet18
 	@$(BIN)/python -m bench.allreduce --model gpt2
+	@$(BIN)/python -m bench.tables
+	@$(BIN)/python -m bench.tables --ids 10000 --ids 1000000 --ids 10000000 --ps 1
 	@$(BIN)/python -m bench.keras_fit
 	@$(BIN)/python -m bench.compat
 	@$(BIN)/python -m bench.chaos

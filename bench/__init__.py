@@ -8,6 +8,7 @@
     python -m bench.stragglers   the cost of a slow worker under each update rule
     python -m bench.standbys     the cost of a standby for every shard while nothing fails
     python -m bench.allreduce    two workers with the whole model, also ResNet-18 and GPT-2: the peers and trainband
+    python -m bench.tables       a table of embeddings on ps: TensorFlow, dense JAX, trainband
     python -m bench.gpu          the checks that need a GPU (`make test-gpu`); says so without one
     python -m bench.chaos        a job under random faults: its throughput and recovery
 

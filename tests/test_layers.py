@@ -19,6 +19,7 @@ LAYERS = [
     "errors",
     "runtime",
     "data",
+    "rows",
     "cluster",
     "checkpoint",
     "wire",

@@ -43,6 +43,7 @@ PUBLIC = [
     "StopAtStepHook",
     "SummarySaverHook",
     "Sync",
+    "Table",
     "Task",
     "Timeouts",
     "TrackerHook",
@@ -57,6 +58,7 @@ PUBLIC = [
     "errors",
     "flight_client",
     "history",
+    "rows",
 ]
 
 

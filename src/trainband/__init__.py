@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trainband import errors as errors
     from trainband import export as export
     from trainband import keras as keras
+    from trainband import rows as rows
     from trainband import serve as serve
     from trainband.checkpoint import Retention as Retention
     from trainband.cluster import Cluster as Cluster
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from trainband.ps.rules import Bounded as Bounded
     from trainband.ps.rules import Sync as Sync
     from trainband.ps.server import Server as Server
+    from trainband.rows import Table as Table
     from trainband.strategies import Mirrored as Mirrored
     from trainband.strategies import ModelParallel as ModelParallel
     from trainband.strategies import MultiWorkerMirrored as MultiWorkerMirrored
@@ -98,6 +100,7 @@ _HOMES = {
     "StopAtStepHook": "train",
     "SummarySaverHook": "train",
     "Sync": "ps.rules",
+    "Table": "rows",
     "Task": "cluster",
     "Timeouts": "wire.transport",
     "TrackerHook": "train",
@@ -109,7 +112,7 @@ _HOMES = {
     "flight_client": "ps.flight_client",
     "history": "monitor.history",
 }
-_MODULES = ("cluster", "data", "errors")
+_MODULES = ("cluster", "data", "errors", "rows")
 _FRONT_ENDS = ("compat", "compress", "export", "keras", "serve")
 """Front ends that need optional packages; `from trainband import *` leaves them out."""
 

@@ -30,6 +30,8 @@ SMALLEST = {
     "serve": "--rounds 1 --seconds 0.5 --clients 1 --only trainband --only trainband-binary",
     "standbys": "--rounds 1 --train_steps 300",
     "stragglers": "--rounds 1 --seconds 2 --rule async --picture {out}/stragglers.png",
+    "table_store": "--rounds 1 --rows 10000",
+    "tables": "--rounds 1 --seconds 0.5 --ids 10000 --ps 1 --batch_size 32 --only jax --only trainband",
     "unequal": "--rounds 1 --seconds 4 --alone 4 --rule sync --picture {out}/unequal.png",
     "watch": "--rounds 2 --window 1 --viewers 2",
 }

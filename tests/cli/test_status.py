@@ -15,7 +15,7 @@ from rich.console import Console
 from trainband.cli.status import as_text, show
 from trainband.cli.terminal import console_for_people
 from trainband.job.checkpoints import CheckpointStatus
-from trainband.job.statistics import PsStatus, SliceStatus, VariableStatus, WorkerStatus
+from trainband.job.statistics import PsStatus, SliceStatus, TableStatus, VariableStatus, WorkerStatus
 from trainband.runtime.formatting import printable, size
 from trainband.wire.messages.replication import ReplicaState, Term
 
@@ -109,6 +109,7 @@ def test_memory_and_devices_are_shown_where_there_is_room(answer: PsStatus) -> N
     )
     console = Console(file=io.StringIO(), width=150)
     told = {"memory_bytes": 700_000_000, "memory_parts": parts, "threads": 20, "descriptors": 1_080}
+    told["tables"] = (TableStatus("users", 2_000, 328_000, 90, 10, 2_100, 7, 100),)
     show(msgspec.structs.replace(answer, **told, workers=workers), console)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
@@ -116,6 +117,10 @@ def test_memory_and_devices_are_shown_where_there_is_room(answer: PsStatus) -> N
     assert "memory: params 400.0 MB, rest 300.0 MB" in text
     assert "worker:0 2.5 GB 400.0 MB 0 B 0 B 0 B 0 B 300.0 MB" in " ".join(text.split())
     assert "20 threads, 1,080 open descriptors" in text
+    assert (
+        "table users: 2,000 rows, 328.0 kB (164 B a row), 90.0% of lookups found a row, 2,100 admitted, 7 refused, "
+        "100 evicted"
+    ) in " ".join(text.split())
     assert text.count("2.5 GB + 41.0 GB NVIDIA H100 80GB HBM3") == 2
 
 

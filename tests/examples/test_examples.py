@@ -13,7 +13,10 @@ from tests.programs import MNIST, ROOT, Programs
 from trainband.cluster.resolvers.credentials import INSECURE
 
 EXAMPLES = ROOT / "examples"
-TESTED = {"mnist.py", "flight_client.py", "flax_digits.py", "keras_digits.py", "notebook.ipynb"}
+TESTED = {
+    *("mnist.py", "flight_client.py", "flax_digits.py", "keras_digits.py", "dlrm.py", "matrix_factorization.py"),
+    "notebook.ipynb",
+}
 
 
 def test_every_example_is_tested_here() -> None:
@@ -80,3 +83,21 @@ assert not {{"trainband", "jax"}} & set(sys.modules)
     kept.unlink()
     for task in tasks.values():
         task.succeed()
+
+
+@pytest.mark.parametrize(
+    ("example", "options", "line", "below"),
+    [
+        ("dlrm.py", ("--steps=150", "--batch_size=256"), r"^\[worker:0\] held out: loss (\d\.\d+)$", 0.56),
+        ("matrix_factorization.py", ("--steps=600",), r"^\[worker:0\] held out: RMSE (\d\.\d+); the noise", 0.7),
+    ],
+    ids=["dlrm", "factorization"],
+)
+def test_tables_learn_what_was_planted(
+    programs: Programs, example: str, options: tuple[str, ...], line: str, below: float
+) -> None:
+    """Without ids, the loss is 0.60 at best, and the RMSE 2.1."""
+    job = programs.trainband("run", "--ps=1", "--workers=2", str(EXAMPLES / example), "--", *options)
+    found = re.search(line, job.succeed(), re.M)
+    assert found
+    assert float(found[1]) < below

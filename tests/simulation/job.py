@@ -25,9 +25,12 @@ from trainband.model.variables import Variables
 from trainband.model.worker_state import WorkerState
 from trainband.ps.program.update_program import UpdateProgram
 from trainband.ps.rules import UpdateRule
+from trainband.ps.tables.description import record_of
+from trainband.ps.tables.sharding import shard_of
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.plan import Plan
 from trainband.ps.worker.shard_link import Blocks
+from trainband.rows import Constant, Sgd, Table
 from trainband.runtime import Runtime
 from trainband.strategies.gradient_step import Computed
 from trainband.strategies.parameter_server_engine import ParameterServerEngine
@@ -63,7 +66,18 @@ def variables_of(shards: int) -> tuple[Variables, JobLayout]:
     return variables, JobLayout.of(Placement(slices, shards))
 
 
-def plan_of(shards: int, rule: UpdateRule, standbys: int) -> CheapPlan:
+TABLE = record_of(Table("pushes", dim=1, optimizer=Sgd(1.0), initializer=Constant()))
+"""A table of the pushes that were applied: each has a row of its own."""
+IDS = 1000
+
+
+def row_of(push: int, shard: int, shards: int) -> int:
+    """The id of a push's row on a shard, to which it belongs; `id // IDS` is the push."""
+    ids = np.arange(push * IDS, push * IDS + IDS, dtype=np.uint64)
+    return int(ids[shard_of(ids, shards) == shard][0])
+
+
+def plan_of(shards: int, rule: UpdateRule, standbys: int, *, table: bool) -> CheapPlan:
     """What all tasks of the job agree on."""
     variables, layout = variables_of(shards)
     description = Description(
@@ -74,6 +88,7 @@ def plan_of(shards: int, rule: UpdateRule, standbys: int) -> CheapPlan:
         update_text="",
         jax_version="",
         standbys=standbys,
+        tables=(TABLE,) if table else (),
     )
     return CheapPlan(variables, layout, description, optax.identity(), None)
 
@@ -117,6 +132,12 @@ class SimulatedStep:
         finite = self._dice.random() >= self._bad
         if not finite:
             self._dice.choice(gradient)[0][0] = np.nan
+        if client.membership.plan.description.tables:
+            number = int(self._values.gradient(key))
+            gradient = [
+                [*blocks, np.array([row_of(number, shard, len(shards))], np.uint64), np.ones((1, 1), np.float32)]
+                for shard, blocks in enumerate(gradient)
+            ]
         return Computed(1.0, gradient, finite or len(shards) == 1, carry, {}, len(batch))
 
 

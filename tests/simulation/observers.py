@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from greenlet import getcurrent
 
 from tests.simulation import history as h
+from tests.simulation.job import IDS
 from tests.simulation.process import Thread
+from tests.simulation.values import Values
 from trainband.checkpoint import CheckpointDirectory, Manifest
 from trainband.data import shared_batches
 from trainband.data.visits import Visits
@@ -38,6 +40,7 @@ from trainband.ps.service.service import ParameterService
 from trainband.ps.service.shard_replicas import ShardReplicas
 from trainband.ps.service.status import StatusReporter
 from trainband.ps.shard.updater import Updater
+from trainband.ps.tables.row_chunk import RowChunk
 from trainband.ps.worker import membership, shard_finder
 from trainband.ps.worker.checkpoints import WorkerCheckpoints
 from trainband.ps.worker.client import JobClient
@@ -417,9 +420,23 @@ def _apply(original: Any, self: Updater, keys: Any, scale: float) -> Any:
     notes, process = _notes_of(self), _process()
     if notes is not None:
         blocks = self.shard._current.blocks  # type: ignore[union-attr]  # noqa: SLF001
-        update = process.world.values.value(blocks)[-1]
+        updates = process.world.values.value(blocks)
+        update = updates[-1]
+        for rows in self.shard.tables.copies():
+            _check_rows(rows, process.world.values, updates)
         process.record(h.Applied(process.now, notes.shard, notes.name, self.shard.version, update))
     return result
+
+
+def _check_rows(rows: RowChunk, values: Values, updates: Sequence[h.Update]) -> None:
+    """Raises AssertionError unless the rows are of the very pushes that the params are made of, each applied once."""
+    expected = {values.gradient((push,)) for update in updates for push in update}
+    found = {number // IDS for number in rows.ids.tolist()}
+    if found != expected or (rows.uses != 1).any():
+        raise AssertionError(
+            f"the table lacks the pushes {expected - found} of the params, has {found - expected} that they lack, and "
+            f"applied them {set(rows.uses.tolist())} times"
+        )
 
 
 @around(ShardReplica, "push")

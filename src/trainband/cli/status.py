@@ -13,7 +13,7 @@ from rich.text import Text
 
 from trainband.cli.terminal import console_for_people
 from trainband.cli.watch import watch
-from trainband.job.statistics import PsStatus
+from trainband.job.statistics import PsStatus, TableStatus
 from trainband.monitor.inquiry import Inquiry
 from trainband.ps.rules.registry import describe_rule
 from trainband.runtime.formatting import printable, printable_json, rate, size
@@ -127,6 +127,15 @@ def show(answer: PsStatus, console: Console) -> None:
     console.print(variables)
 
 
+def _of_table(table: TableStatus) -> str:
+    looked_up, of_row = table.hits + table.misses, table.nbytes / max(table.rows, 1)
+    return (
+        f"table {table.name}: {table.rows:,} rows, {size(table.nbytes)} ({of_row:.0f} B a row)"
+        + (f", {table.hits / looked_up:.1%} of lookups found a row" if looked_up else "")
+        + f", {table.admitted:,} admitted, {table.refused:,} refused, {table.evicted:,} evicted"
+    )
+
+
 def _show_job(answer: PsStatus, console: Console) -> None:
     of = f" of {answer.last_version:,}" if 0 < answer.last_version < UNLIMITED else ""
     head = Text(answer.task, style="bold")
@@ -156,6 +165,8 @@ def _show_job(answer: PsStatus, console: Console) -> None:
         console.print(f"memory: {parts_text(answer.memory_parts)}", highlight=False)
     if answer.threads:
         console.print(f"{answer.threads:,} threads, {answer.descriptors:,} open descriptors", highlight=False)
+    for table in answer.tables:
+        console.print(_of_table(table), highlight=False)
     for replica in answer.replicas:
         if replica.term.number > 1 or replica.role not in ("primary", "empty"):
             console.print(_held(replica), highlight=False)

@@ -83,6 +83,23 @@ class VariableStatus(Struct, frozen=True):
     slices: tuple[SliceStatus, ...]
 
 
+class TableStatus(Struct, frozen=True):
+    """One ps's part of a table; counts are since it has held it."""
+
+    name: f.Word
+    rows: int
+    nbytes: int
+    """Memory of the rows, their state and the index."""
+    hits: int
+    """Ids looked up that had a row."""
+    misses: int
+    admitted: int
+    """Rows made by training."""
+    refused: int
+    """Updates of ids without a row that were dropped, by the rule of admission or for want of room."""
+    evicted: int
+
+
 class PsStatus(Struct, frozen=True):
     """One ps, with its view of the job."""
 
@@ -137,6 +154,8 @@ class PsStatus(Struct, frozen=True):
     """Threads of its process; here and below, 0 if its platform does not report it."""
     descriptors: int = 0
     """Open file descriptors of its process."""
+    tables: tuple[TableStatus, ...] = ()
+    """Its part of each table of the job."""
 
 
 class Rate:

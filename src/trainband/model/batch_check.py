@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from trainband.errors import DataError
+from trainband.model.tables import BatchWithIds
 from trainband.model.variables import PyTree
 
 _NO_NUMBERS = "USOMm"
@@ -28,6 +29,8 @@ def check_batch(batch: PyTree, where: str) -> None:
     Raises:
       DataError: an array holds integers that do not fit into 32 bits while `jax_enable_x64` is off, or no numbers.
     """
+    if isinstance(batch, BatchWithIds):
+        batch = batch.batch
     if not all(map(_is_sound, _parts(batch))):
         _refuse(batch, where)
 
@@ -67,7 +70,8 @@ def _refuse(batch: PyTree, where: str) -> None:
         worst, bits = (leaf.max(), "uint32") if leaf.dtype.kind == "u" else (_furthest(leaf), "int32")
         raise DataError(
             f"{where}: {shown} holds {worst}, which JAX would truncate to 32 bits, as {worst.astype(bits)}. Use "
-            f"numbers that fit into {bits}, hash the ids to the rows of the table (ids % rows), or keep 64 bits with "
+            f"numbers that fit into {bits}, look ids up in a trainband.Table (by a function that returns this array or "
+            "a part of it), or keep 64 bits with "
             'jax.config.update("jax_enable_x64", True) at the top of the script.'
         )
 

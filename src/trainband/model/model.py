@@ -15,6 +15,7 @@ from trainband.errors import ModelError
 from trainband.model.first_values import DividedFunction
 from trainband.model.mesh_context import DATA, on_mesh
 from trainband.model.optimizer import Optimizer
+from trainband.model.tables import Tables
 from trainband.model.variables import PyTree, Variables
 
 Metrics = Mapping[str, Any]
@@ -81,6 +82,7 @@ class Model:
         gradient is clipped before the mean is taken.
       steps_per_execution: steps that are computed in one call, where possible, see `Replica`.
       axes: the mesh axes that a `PartitionSpec` in these functions may name.
+      tables: whose rows the loss takes; it is then a function of `WithRows` in place of params.
     """
 
     init: Callable[[jax.Array], PyTree]
@@ -96,6 +98,7 @@ class Model:
     state_merge: str = "mean"
     steps_per_execution: int = 1
     axes: tuple[str, ...] = (DATA,)
+    tables: Tables | None = None
 
     def __post_init__(self) -> None:
         for name in ("init", "loss"):
@@ -125,6 +128,12 @@ class Model:
                 "remat must be True, False or one of jax.checkpoint_policies, such as "
                 f"jax.checkpoint_policies.dots_saveable, got {self.remat!r}."
             )
+
+    @property
+    def worker_transform_has_state(self) -> bool:
+        """Whether the worker's transform keeps anything between its steps."""
+        transform = self.worker_transform
+        return transform is not None and bool(jax.tree.leaves(self.shaped(transform.init, self.shapes().params)))
 
     @property
     def loss_takes_key(self) -> bool:

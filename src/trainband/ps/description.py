@@ -12,9 +12,11 @@ from trainband.model.layout import WIRE_DTYPES
 from trainband.model.placement import Placement, Slice, rows_of
 from trainband.model.variables import Variable
 from trainband.ps.rules.registry import describe_rule, rule_of
+from trainband.ps.tables.description import table_of
 from trainband.runtime.formatting import printable
 from trainband.wire.limits import LIMITS
 from trainband.wire.messages.calls import Define, Description, VariableRecord
+from trainband.wire.messages.tables import TableRecord
 
 _CONSTANT = re.compile(r"(?<![\w.])-?\d[\w.+-]{0,40}(?=:\w{1,20}\[)")
 """A number in a traced program: `0.1` in `mul 0.1:f32[] a`."""
@@ -78,6 +80,10 @@ def check_definition(define: Define, ps: int, ps_count: int) -> None:
         raise Refused("standbys need a second ps, and this cluster has one.")
     rule_of(description.rule)
     placement_of(description)
+    if len({record.name for record in description.tables}) < len(description.tables):
+        raise Refused("the definition has two tables with one name.")
+    for table in description.tables:
+        table_of(table)
 
 
 def _check_tensor(what: str, shape: Sequence[int], dtype: str) -> None:
@@ -115,12 +121,25 @@ def first_difference(chief: Description, worker: Description, task: str) -> str 
     ):
         if mine != other:
             return f"{what} differs: the chief has {mine}, {task} has {other}"
+    tables = zip_longest(chief.tables, worker.tables)
+    different = next((pair for pair in tables if pair[0] != pair[1]), None)
+    if different is not None:
+        return _different_tables(*different, task)
     if chief.slices != worker.slices:
         return f"the placement of the variables differs: give {task} the same placement policy as the chief"
     # Two versions of JAX may print one program in two ways, so only equal versions are compared.
     if chief.jax_version == worker.jax_version and chief.update_text != worker.update_text:
         return f"the optimizer differs: {_first_line(chief.update_text, worker.update_text, task)}"
     return None
+
+
+def _different_tables(chief: TableRecord | None, worker: TableRecord | None, task: str) -> str:
+    if chief is None or worker is None or chief.name != worker.name:
+        names = ["none" if one is None else repr(one.name) for one in (chief, worker)]
+        return f"the tables differ: the chief has {names[0]}, {task} has {names[1]} in its place"
+    fields = ((name, getattr(chief, name), getattr(worker, name)) for name in chief.__struct_fields__)
+    name, mine, other = next(field for field in fields if field[1] != field[2])
+    return f"{name} of table {chief.name!r} differs: the chief has {mine}, {task} has {other}"
 
 
 def _shown(record: VariableRecord | None) -> str:

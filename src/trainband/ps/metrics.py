@@ -34,6 +34,19 @@ def ps_families(statuses: Iterable[PsStatus], *, workers_of: str | None = None) 
     return families
 
 
+def _add_tables(families: Families, status: PsStatus) -> None:
+    task, counter, gauge = ("task", status.task), families.counter, families.gauge
+    for table in status.tables:
+        which = "table", table.name
+        gauge("trainband_ps_table_rows", "Rows of a table that it holds.", table.rows, task, which)
+        gauge("trainband_ps_table_bytes", "Memory of these rows, with their state.", table.nbytes, task, which)
+        counter("trainband_ps_table_hits_total", "Ids looked up that had a row.", table.hits, task, which)
+        counter("trainband_ps_table_misses_total", "Ids looked up that had none.", table.misses, task, which)
+        counter("trainband_ps_table_admitted_total", "Rows made by training.", table.admitted, task, which)
+        counter("trainband_ps_table_refused_total", "Updates of ids that got no row.", table.refused, task, which)
+        counter("trainband_ps_table_evicted_total", "Rows removed.", table.evicted, task, which)
+
+
 def _add_ps(families: Families, status: PsStatus) -> None:
     task = ("task", status.task)
     counter, gauge = families.counter, families.gauge
@@ -62,6 +75,7 @@ def _add_ps(families: Families, status: PsStatus) -> None:
         gauge("trainband_ps_memory_part_bytes", _PARTS, nbytes, task, ("part", part))
     gauge("trainband_ps_threads", "Threads of its process.", status.threads or None, task)
     gauge("trainband_ps_open_descriptors", "Open descriptors of its process.", status.descriptors or None, task)
+    _add_tables(families, status)
     gauge("trainband_ps_variables", "Variables of the model, on all ps.", len(status.variables), task)
     gauge("trainband_ps_loss", "Mean of the latest losses of all workers.", status.loss, task)
     text = "Learning rate of the last update, if the optimizer's state has it."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from trainband.job.reports import StepReport as StepReport
 from trainband.job.reports import WorkerRow as WorkerRow
 from trainband.model.model import Model
 from trainband.model.optimizer import Optimizer
+from trainband.model.tables import Features, Tables
 from trainband.model.variables import PyTree
 from trainband.strategies.description import Description
 
@@ -47,6 +48,11 @@ class Strategy(Protocol):
     @property
     def mesh_axes(self) -> tuple[str, ...]:
         """The axes of the mesh that computes a step."""
+        ...
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether a model may have tables."""
         ...
 
     @property
@@ -99,3 +105,21 @@ def checked(strategy: Any) -> Strategy:
         raise ModelError(f"strategy must be a strategy, such as trainband.Mirrored(), got {strategy!r}.")
     found: Strategy = strategy
     return found
+
+
+def tables_of(features: Features | None, strategy: Strategy) -> Tables | None:
+    """Returns a model's tables; `None` without any.
+
+    Raises:
+      ModelError: they are invalid, or this strategy has no place for them.
+    """
+    if not features:
+        return None
+    if not strategy.has_tables:
+        raise ModelError(
+            f"tables: {type(strategy).__name__} has no parameter servers here, which hold the rows of tables; use "
+            "ParameterServer in a cluster that has at least one ps, as trainband run --ps 1 starts it."
+        )
+    if not isinstance(features, Mapping):
+        raise ModelError(f"tables must be a dict of pairs by name, got {type(features).__name__}.")
+    return Tables(features)

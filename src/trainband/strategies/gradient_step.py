@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -16,6 +16,7 @@ from trainband.model.batch import examples_in_step
 from trainband.model.layout import narrow
 from trainband.model.mesh_context import on_mesh
 from trainband.model.model import Model
+from trainband.model.tables import BatchWithRows, WithRows
 from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
 from trainband.ps.worker.plan import Plan
@@ -36,6 +37,7 @@ class Computed(NamedTuple):
       metrics: of the batch, by name.
       examples: in the batch.
       seconds: the time taken; 0 if it does not predict the next step's, as when something was compiled.
+      rows: the gradient of the rows that were looked up, by feature.
     """
 
     loss: float
@@ -45,6 +47,7 @@ class Computed(NamedTuple):
     metrics: PyTree
     examples: int
     seconds: float = 0.0
+    rows: Mapping[str, NDArray[np.float32]] = {}
 
 
 class GradientStep(Protocol):
@@ -84,6 +87,11 @@ def in_tree(plan: Plan, shards: Any) -> tuple[PyTree, PyTree]:
 
 def in_blocks(plan: Plan, step: Step) -> tuple[jax.Array, Any, Any, Carry, PyTree]:
     """Returns loss, gradient in blocks as sent, whether that is finite, carry and metrics; traceable."""
+    return _in_blocks(plan, step, ())
+
+
+def _in_blocks(plan: Plan, step: Step, rows: PyTree) -> tuple[jax.Array, Any, Any, Carry, PyTree]:
+    """Like `in_blocks`; `rows` is the gradient of rows, which must be finite too."""
     push_dtype = plan.description.push_dtype
     blocks = tuple(
         tuple(b.astype(narrow(block, push_dtype)) for b, block in zip(values, shard.blocks, strict=True))
@@ -98,7 +106,7 @@ def in_blocks(plan: Plan, step: Step) -> tuple[jax.Array, Any, Any, Carry, PyTre
         if block.trained
     ]
     # A ps checks its own part. With several, all must refuse a gradient that one of them would.
-    finite = all_finite(trained) if len(plan.layout.shards) > 1 else True
+    finite = all_finite((trained, rows)) if len(plan.layout.shards) > 1 else True
     return step.loss, blocks, finite, step.carry, step.metrics
 
 
@@ -127,7 +135,14 @@ class CompiledGradientStep:
 
         def compute(shards: Any, carry: Carry, batch: PyTree) -> Any:
             params, state = in_tree(plan, shards)
-            return in_blocks(plan, gradient_of(params, state, carry, batch))
+            rows: PyTree = {}
+            if isinstance(batch, BatchWithRows):
+                step = gradient_of(WithRows(params, batch.rows), state, carry, batch.batch)
+                rows = step.gradient.rows
+                step = step._replace(gradient=step.gradient.params)
+            else:
+                step = gradient_of(params, state, carry, batch)
+            return *_in_blocks(plan, step, rows), rows
 
         self._compute = jax.jit(on_mesh(compute, mesh))
         self._first_carry = jax.jit(gradient_of.first_carry)
@@ -158,14 +173,16 @@ class CompiledGradientStep:
 
     def __call__(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> Computed:
         batch = self._spread(batch)
-        if self._on_first is not None:
+        if self._on_first is not None and not isinstance(batch, BatchWithRows):
             self._on_first(batch if self._model.accumulate == 1 else batch[0])
             self._on_first = None
         with on_device(self._device):
-            loss, gradient, finite, carry, metrics = self._compute(self._inputs(shards), carry, batch)
+            loss, gradient, finite, carry, metrics, rows = self._compute(self._inputs(shards), carry, batch)
         arrays = tuple(tuple(np.asarray(block) for block in blocks) for blocks in gradient)
-        examples = examples_in_step(batch, self._model.accumulate)
-        return Computed(float(loss), arrays, bool(finite), carry, metrics, examples)
+        given = batch.batch if isinstance(batch, BatchWithRows) else batch
+        examples = examples_in_step(given, self._model.accumulate)
+        found = {name: np.asarray(gradient) for name, gradient in rows.items()}
+        return Computed(float(loss), arrays, bool(finite), carry, metrics, examples, rows=found)
 
     def _inputs(self, shards: Sequence[Blocks]) -> Any:
         """Returns the blocks as the answers to pushes send them, so that one program is compiled."""

@@ -76,6 +76,10 @@ class MeshStrategy(Scoped):
         return int(self.mesh().shape.get(DATA, 1))
 
     @property
+    def has_tables(self) -> bool:
+        return False
+
+    @property
     def mesh_axes(self) -> tuple[str, ...]:
         return (DATA,)
 

@@ -180,6 +180,11 @@ class ParameterServer(Scoped, Strategy):
 
     @property
     @override
+    def has_tables(self) -> bool:
+        return self._cluster is not None
+
+    @property
+    @override
     def remainder(self) -> str:
         return "pad" if self._local is None else self._local.remainder
 
@@ -248,6 +253,7 @@ class ParameterServer(Scoped, Strategy):
                 state_merge=model.state_merge,
                 standbys=self._standbys,
                 stall_s=self._stall_s,
+                tables=() if model.tables is None else model.tables.tables,
             ),
         )
         if self._begun is not None and not self._begun.has_left:
@@ -256,6 +262,8 @@ class ParameterServer(Scoped, Strategy):
                 "the variables of only one. Use one Trainer, or give the other its own cluster."
             )
         balances = bool(plan.description.rule.get("balance"))
+        if model.tables is not None:
+            _check_tables(model, self._update, overlap=self._overlap)
         kind_of_step = PortionedGradientStep if balances else CompiledGradientStep
         step = kind_of_step(model, self._cluster, plan, mesh, spreader, partial(self._check_loss, model))
         devices = ComputeDevices(mesh.devices.flat)
@@ -266,6 +274,7 @@ class ParameterServer(Scoped, Strategy):
             timeouts=self._timeouts,
             say=self._say,
             resources=WorkerResources(SYSTEM, devices.description, devices.memory),
+            tables=model.tables,
         )
         self._begun = ParameterServerEngine(client, step, restore, overlap=self._overlap)
         return self._begun
@@ -280,6 +289,19 @@ class ParameterServer(Scoped, Strategy):
             return self._local.mesh()
         device = choose_device(self._device, cluster.device_index, str(cluster.task), self._say, strict=self._strict)
         return Mesh(np.array([device]), (DATA,))
+
+
+def _check_tables(model: Model, update: UpdateRule, *, overlap: bool) -> None:
+    settings = dict(update.settings())
+    for has, what in (
+        (overlap, "overlap=True"),
+        (model.accumulate > 1, "Trainer(accumulate=...)"),
+        (settings.get("balance"), "Sync(balance=...)"),
+        (settings.get("delay_compensation"), "Async(delay_compensation=...)"),
+        (model.worker_transform_has_state, "a worker_transform with a state"),
+    ):
+        if has:
+            raise ClusterError(f"ParameterServer: a model with tables excludes {what}; leave one of them out.")
 
 
 def _check_local(local: Mirrored | None, device: str | None) -> None:

@@ -13,10 +13,11 @@ from trainband.job.reports import StepReport, TaskStatistics, TrainingStatus
 from trainband.model.batch import Portion, digest_of
 from trainband.model.variables import PyTree
 from trainband.ps.worker.client import JobClient
+from trainband.ps.worker.table_rows import Lookup
 from trainband.runtime.memory import PARTS
 from trainband.runtime.overrides import override
 from trainband.spmd.refusals import Refusals
-from trainband.strategies.gradient_step import GradientStep
+from trainband.strategies.gradient_step import Computed, GradientStep
 from trainband.wire.messages.calls import UNLIMITED
 from trainband.wire.messages.workload import LONGEST_S, Workload
 
@@ -47,6 +48,9 @@ class ParameterServerSteps(Steps):
         self._last_step: int | None = None
         self._loss: Any = None
         self._in_step = client.checkpoints.in_step
+        self._tables = client.tables
+        if self._tables is not None:
+            self.place = self._tables.prepare(step.place)
         self._balances = bool(client.membership.plan.description.rule.get("balance"))
         self.share = self._next_share if self._balances else None
         self._steps, self._carry = 0, step.first_carry(self._exchanger.now.params)
@@ -77,6 +81,8 @@ class ParameterServerSteps(Steps):
             self._training_number, UNLIMITED if last_step is None else last_step, trainings
         )
         self._last_step = state.last_version if state.last_version < UNLIMITED else None
+        if self._tables is not None:
+            self._tables.forget()
         # A worker that joins late, in a script that trains several times, finds its early training runs finished.
         return not self._exchanger.pull().done and state.fit == self._training_number
 
@@ -91,6 +97,9 @@ class ParameterServerSteps(Steps):
         if not self._membership.first_batch:
             self._membership.first_batch = digest_of(jax.tree.leaves(batch))
         begin = time.monotonic()
+        lookup = None
+        if self._tables is not None:
+            batch, lookup = self._tables.of_step(batch)
         computed = self._step(exchanger.now.params, self._carry, batch)
         times.record("compute", begin, time.monotonic())
         times.steps += 1
@@ -102,12 +111,13 @@ class ParameterServerSteps(Steps):
         # A push after the last update could only be dropped; and one of params that a ps has lost is invalid.
         if answer is None or not (answer.done or answer.restarted):
             exchanger.send(
-                computed.gradient,
+                computed.gradient if lookup is None else with_rows(computed, lookup),
                 used,
                 loss=computed.loss,
                 examples=computed.examples,
                 finite=computed.finite,
                 workload=_workload(batch, computed.seconds) if self._balances else None,
+                asked=None if self._tables is None else self._tables.next_asked(),
             )
         if not self._overlap:
             answer = exchanger.drain()
@@ -139,7 +149,10 @@ class ParameterServerSteps(Steps):
         if self._in_step:  # nothing changes without this worker
             return
         if batch is not None:
+            batch = batch if self._tables is None else self._tables.zeros(batch)
             self._step.compile(self._exchanger.now.params, self._carry, batch)
+        if self._tables is not None:
+            self._tables.forget()
         self._exchanger.pull()
 
     @override
@@ -186,6 +199,12 @@ class ParameterServerSteps(Steps):
             memory_bytes=memory.process,
             memory_parts=dict(zip(PARTS, memory.parts, strict=False)),
         )
+
+
+def with_rows(computed: Computed, lookup: Lookup) -> list[tuple[Any, ...]]:
+    """Returns the gradient of each ps, with that of its rows."""
+    rows = lookup.gradients(computed.rows)
+    return [(*blocks, *arrays) for blocks, arrays in zip(computed.gradient, rows, strict=True)]
 
 
 def _workload(portion: Portion, computed_s: float) -> Workload:

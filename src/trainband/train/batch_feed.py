@@ -28,8 +28,8 @@ class Feed(Iterator[PyTree]):
       passes: the source of batches.
       accumulate, steps_per_execution: how many batches an item has, see `StepBatches`.
       ahead: how many items to prepare in a thread; 0 never. Default: 2 once an item is seen to take more than 0.2 ms
-        and 5% of the time; but never for the caller's own iterator, which would lose batches that are not trained
-        on.
+        and 5% of the time, or if its ids are to be known ahead; but never for the caller's own iterator, which
+        would lose batches that are not trained on.
       idle: called, by the thread in `next`, when other tasks must act before the next batch can come (see
         `trainband.data.shared`): they must not wait for this one meanwhile.
       portions: combines batches into `Portion`s if an update rule decides the size of a step; excludes `accumulate`
@@ -99,7 +99,8 @@ class Feed(Iterator[PyTree]):
             return self._batches.next()
         begin = self._runtime.clock()
         taken = self._batches.next()
-        if self._cost.is_high(begin, self._runtime.clock()) and self._passes.can_read_ahead:
+        is_wanted = self._cost.is_high(begin, self._runtime.clock()) or self._passes.is_split
+        if is_wanted and self._passes.can_read_ahead:
             self._reader = self._new_reader(_AHEAD)
             self._reader.start()
         return taken

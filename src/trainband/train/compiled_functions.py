@@ -29,6 +29,7 @@ class CompiledFunctions:
 
     def __init__(self, model: Model, evaluation_loss: Callable[..., Any] | None) -> None:
         self._axes = model.axes
+        self._tables = model.tables
         self._has_state = model.init_state is not None
         evaluated = model if evaluation_loss is None else replace(model, loss=evaluation_loss)
         self._evaluate = self._compiled(lambda params, state, batch: evaluated.value(params, batch, None, state)[:2])
@@ -42,14 +43,14 @@ class CompiledFunctions:
         """
         what = "evaluates"
         with engine.peers.busy(what):
-            found = engine.values.computed(self._evaluate, _not_empty(_checked(batches, "evaluate")), what)
+            found = engine.values.computed(self._evaluate, _not_empty(self._checked(batches, "evaluate")), what)
             return mean_over_examples(found, engine.steps.global_step)
 
     def evaluate_params(
         self, params: PyTree, model_state: PyTree, batches: Iterable[PyTree], global_step: int
     ) -> Evaluation:
         """Like `evaluate`, with these values."""
-        checked = _not_empty(_checked(batches, "evaluate"))
+        checked = _not_empty(self._checked(batches, "evaluate"))
         found = ((batch, self._evaluate(params, model_state, batch)) for batch in checked)
         return mean_over_examples(found, global_step)
 
@@ -75,6 +76,10 @@ class CompiledFunctions:
         if compiled is None:
             if applied is not None:
                 computed = applied(function)
+            elif self._tables is not None:
+                computed = self._tables.taking_rows(function, has_state=True, takes_key=False)
+                if not self._has_state:
+                    computed = lambda both, _, batch: function(both.params, both.rows, batch)  # noqa: E731
             elif self._has_state:
                 computed = function
             else:
@@ -82,21 +87,21 @@ class CompiledFunctions:
             compiled = self._predictors[function] = self._compiled(computed)
         what = f"predicts by {getattr(function, '__qualname__', type(function).__name__)}"
         with engine.peers.busy(what):
-            results = engine.values.computed(compiled, _checked(batches, "predict"), what)
+            results = engine.values.computed(compiled, self._checked(batches, "predict"), what)
             found = [jax.tree.map(np.asarray, outputs) for _, outputs in results]
         if not found:
             raise DataError("predict: there are no batches.")
         return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
 
+    def _checked(self, batches: Iterable[PyTree], what: str) -> Iterator[PyTree]:
+        for number, batch in enumerate(batches):
+            given = batch if self._tables is None else self._tables.split(batch)
+            check_batch(given, f"{what}: batch {number}")
+            yield given
+
     def _compiled(self, function: Callable[..., PyTree]) -> Callable[..., PyTree]:
         """Returns the compiled function of params, model state and batch."""
         return jax.jit(on_mesh(function, axes=self._axes))
-
-
-def _checked(batches: Iterable[PyTree], what: str) -> Iterator[PyTree]:
-    for number, batch in enumerate(batches):
-        check_batch(batch, f"{what}: batch {number}")
-        yield batch
 
 
 def _not_empty(batches: Iterable[PyTree]) -> Iterator[PyTree]:

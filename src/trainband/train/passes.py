@@ -187,6 +187,7 @@ class Passes(Iterator[tuple[PyTree, Mark]]):
         compiled again, which takes seconds without any output. If a source has the attribute `short_last`, a batch
         may have fewer examples.
       start: resume from this position.
+      split: takes what is not for the device out of each batch, before it is checked.
       place: what to do with each batch, such as `jax.device_put`.
       task: the task that the batches are for, for a note on an error of the iterable's own.
       track: whether a position will be requested. If not, no state is taken.
@@ -199,6 +200,7 @@ class Passes(Iterator[tuple[PyTree, Mark]]):
         repeat: bool,
         fixed_shapes: bool,
         start: Position | None = None,
+        split: Callable[[PyTree], PyTree] | None = None,
         place: Callable[[PyTree], PyTree] | None = None,
         task: str = "",
         track: bool = True,
@@ -209,6 +211,7 @@ class Passes(Iterator[tuple[PyTree, Mark]]):
         self._repeat = repeat and not self._once
         self._shapes = Shapes(bool(getattr(batches, "short_last", False))) if fixed_shapes else None
         self._start = start
+        self._split = split
         self._place = place
         self._task = task
         self._track = track
@@ -238,6 +241,8 @@ class Passes(Iterator[tuple[PyTree, Mark]]):
             except Exception as exc:
                 exc.add_note(f"raised by the data{f' of {self._task}' if self._task else ''}, batch {self._number}")
                 raise
+            if self._split is not None:
+                batch = self._split(batch)
             if self._shapes is not None:
                 self._shapes.check(batch, self._number)
             check_batch(batch, f"batch {self._number}")
@@ -250,6 +255,11 @@ class Passes(Iterator[tuple[PyTree, Mark]]):
             elif self.must_last:
                 batch = owned(batch)
             return batch, (current, current.given, current.snapshot)
+
+    @property
+    def is_split(self) -> bool:
+        """Whether ids are taken out of the batches, which are then better known ahead."""
+        return self._split is not None
 
     @property
     def can_read_ahead(self) -> bool:

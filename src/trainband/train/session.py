@@ -195,6 +195,7 @@ class MonitoredSession(SessionView):
     def _step(self, engine: Engine, batch: PyTree) -> StepReport:
         feed = self._position.feed
         if feed is None or batch is not feed.given:  # a feed checks its batches, if possible in its thread
+            batch = self.trainer.without_ids(batch)
             check_batch(batch.batch if isinstance(batch, Dealt) else batch, "the batch")
         report = engine.steps.step(batch)
         self._device_wait.start(report.loss)

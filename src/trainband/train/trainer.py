@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,10 @@ from trainband.job.checkpoints import RestoreFrom, TrainingRecord
 from trainband.job.engine import Engine
 from trainband.model.model import Model
 from trainband.model.optimizer import Optimizer
+from trainband.model.tables import Features, Tables
 from trainband.model.variables import PyTree
 from trainband.runtime.waiting import Say, say_on_stderr
-from trainband.strategies.base import Strategy, checked
+from trainband.strategies.base import Strategy, checked, tables_of
 from trainband.strategies.one_device import OneDevice
 from trainband.train.batch_feed import Feed, require_batches
 from trainband.train.checkpointer import Checkpointer
@@ -74,6 +76,9 @@ class Trainer:
         of its data or of the training computes a whole call; otherwise single steps.
       quantization: compute the loss, in training and in evaluations, as with 8-bit weights and activations.
       pruning: let the optimizer set weights to 0, and keep them there.
+      tables: by name, a `trainband.Table` and a function from a batch to the ids whose rows the loss needs, an array of
+        integers or texts. The loss takes the rows before the batch: `loss(params, rows, batch)`, where `rows[name]` has
+        the shape of the ids and the table's dim. Needs a `ParameterServer` with a cluster.
       fixed_shapes: refuse batches whose shapes change (each would be compiled again).
       console: show progress while training: live on a terminal, else a line every 10 s; on the chief only.
       history: keep a history of the figures and events in each `checkpoint_dir`, for `trainband.history`.
@@ -102,15 +107,16 @@ class Trainer:
         steps_per_execution: int = 1,
         quantization: QuantizationAware | None = None,
         pruning: Pruning | None = None,
+        tables: Features | None = None,
         fixed_shapes: bool = True,
         console: bool = True,
         history: bool = True,
         say: Say = say_on_stderr,
     ) -> None:
         self._strategy: Strategy = OneDevice() if strategy is None else checked(strategy)
-        if quantization is not None:
-            loss = quantization.loss(loss)
-            evaluation_loss = None if evaluation_loss is None else quantization.loss(evaluation_loss)
+        self._tables = tables_of(tables, self._strategy)
+        as_called = partial(_as_called, self._tables, quantization, init_state is not None)
+        loss, evaluation_loss = as_called(loss), evaluation_loss and as_called(evaluation_loss)
         self._model = Model(
             init=init,
             loss=loss,
@@ -125,10 +131,10 @@ class Trainer:
             state_merge=state_merge,
             steps_per_execution=steps_per_execution,
             axes=self._strategy.mesh_axes,
+            tables=self._tables,
         )
-        for option in (quantization, pruning):
-            if option is not None:
-                option.check(self._model.shapes().params)
+        for option in [one for one in (quantization, pruning) if one is not None]:
+            option.check(self._model.shapes().params)
         self._fixed_shapes = fixed_shapes
         self.console = console
         """Whether the chief shows progress."""
@@ -444,6 +450,10 @@ class Trainer:
         """
         return self.job.join()
 
+    def without_ids(self, batch: PyTree) -> PyTree:
+        """Takes the ids of the tables out of a batch; returns it as it is if there are no tables."""
+        return batch if self._tables is None else self._tables.split(batch)
+
     def feed(self, batches: Iterable[PyTree], *, repeat: bool, start: Position | None, track: bool) -> Feed:
         """Returns the batches as this training needs them, for its engine; the arguments are those of `Passes`."""
         engine = self.join()
@@ -455,6 +465,7 @@ class Trainer:
                 repeat=repeat,
                 fixed_shapes=self._fixed_shapes,
                 start=start,
+                split=None if self._tables is None else self._tables.split,
                 place=steps.place,
                 task=engine.peers.task,
                 track=track,
@@ -466,3 +477,12 @@ class Trainer:
             times=steps.times,
             runtime=self.job.runtime,
         )
+
+
+def _as_called(
+    tables: Tables | None, quantization: QuantizationAware | None, has_state: bool, loss: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Returns a loss as the model calls it."""
+    if tables is not None:
+        loss = tables.taking_rows(loss, has_state=has_state, takes_key=True)
+    return loss if quantization is None else quantization.loss(loss)

@@ -31,6 +31,7 @@ class Limits:
       pieces: per leaf of the optimizer state.
       state_leaves: in the optimizer state.
       rule_settings: per update rule.
+      tables: per job.
       trainings: per script.
       fit: the largest sequence number of a training run.
       fits_missed: training runs that a ps may miss after one it took part in: a chief may have died beginning them.
@@ -64,6 +65,7 @@ class Limits:
     pieces: int = 100_000
     state_leaves: int = 1_000_000
     rule_settings: int = 16
+    tables: int = 1_024
     trainings: int = 100_000
     fit: int = 1_000_000
     fits_missed: int = 8

@@ -20,10 +20,15 @@ def weighted_mean(gradients: Sequence[Sequence[NDArray[Any]]], examples: Sequenc
     Summed in the order given, in float32 at least, by one compiled program for each number of gradients: so the
     same gradients in the same order give the same bits.
     """
-    total = sum(examples)
-    weights = np.array([count / total if total else 1 / len(examples) for count in examples], np.float64)
+    weights = np.array(shares_of(examples), np.float64)
     blocks = _weighted_mean(tuple(tuple(blocks) for blocks in gradients), weights)
     return tuple(np.asarray(block) for block in blocks)
+
+
+def shares_of(examples: Sequence[int]) -> list[float]:
+    """The share of each gradient in their mean."""
+    total = sum(examples)
+    return [count / total if total else 1 / len(examples) for count in examples]
 
 
 @jax.jit

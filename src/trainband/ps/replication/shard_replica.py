@@ -17,7 +17,6 @@ from trainband.data.leases import LeaseAnswer
 from trainband.errors import ProtocolError, RefusalCode, Refused
 from trainband.job.checkpoints import CheckpointStatus
 from trainband.job.shared_sources import SharedSources
-from trainband.model.layout import ShardLayout
 from trainband.ps.membership.members import Members
 from trainband.ps.program.compiled_program import CompileProgram
 from trainband.ps.program.program_compiler import ProgramCompiler
@@ -29,6 +28,7 @@ from trainband.ps.rules.base import Leave as LeaveEvent
 from trainband.ps.rules.base import Push as PushEvent
 from trainband.ps.shard.definition import Definition
 from trainband.ps.shard.narrow_versions import NarrowVersions
+from trainband.ps.shard.pushed import arrays_of_push, gradient_from_wire
 from trainband.ps.shard.saver import ShardSaver
 from trainband.ps.shard.shard import Shard
 from trainband.ps.shard.updater import PendingPush, Updater
@@ -285,13 +285,14 @@ class ShardReplica:
           ProtocolError: the result differs.
         """
         shard = self.require_updater().shard
-        each, at = len(shard.layout.blocks), 0
+        at = 0
         for i, record in enumerate(records.records):
             raw: Sequence[NDArray[np.uint8]] | None = None
             if isinstance(record, r.Pushed | r.Assigned):
+                each = arrays_of_push(shard) if isinstance(record, r.Pushed) else len(shard.layout.blocks)
                 raw, at = body[at : at + each], at + each
             if i >= old:
-                self._apply(record, () if raw is None else gradient_from_wire(shard.layout, raw, self.name))
+                self._apply(record, () if raw is None else arrays_from_wire(shard, raw, self.name))
         if shard.version != records.version:
             raise ProtocolError(
                 f"{self._task.name} followed {self.name} to version {shard.version}, but its primary is at "
@@ -326,12 +327,13 @@ class ShardReplica:
         return None
 
 
-def gradient_from_wire(layout: ShardLayout, body: Sequence[NDArray[np.uint8]], shard: str) -> Blocks:
-    """The blocks of a gradient from the primary. Raises `ProtocolError` if its size is wrong."""
-    gradient = layout.from_wire(body)
-    if gradient is None:
-        raise ProtocolError(f"the primary of {shard} sent a gradient of another size than it defined.")
-    return gradient
+def arrays_from_wire(shard: Shard, body: Sequence[NDArray[np.uint8]], name: str) -> Blocks:
+    """A gradient or values from the primary. Raises `ProtocolError` if their size is wrong."""
+    blocks = len(shard.layout.blocks)
+    arrays = shard.layout.from_wire(body) if len(body) == blocks else gradient_from_wire(shard, body)
+    if arrays is None:
+        raise ProtocolError(f"the primary of {name} sent a gradient of another size than it defined.")
+    return arrays
 
 
 def _counts(members: Members) -> Mapping[int, bool]:

@@ -10,6 +10,7 @@ from trainband.model.layout import JobLayout
 from trainband.ps.description import placement_of
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.service.shard_replicas import ShardReplicas
+from trainband.ps.shard.shard import Shard
 from trainband.ps.task_state import TaskState
 from trainband.runtime import Runtime
 from trainband.runtime.available_memory import require_memory
@@ -32,7 +33,7 @@ class PsMemory:
         shards = [replica.shard for replica in self._replicas if replica.shard is not None]
         held = [shard.held_blocks() for shard in shards]
         known = {
-            "params": _nbytes(block for one in held for block in one.params),
+            "params": _nbytes(block for one in held for block in one.params) + sum(map(_bytes_of_tables, shards)),
             "state": _nbytes(block for one in held for block in one.state),
             "gradients": _nbytes(block for one in self._replicas for block in _gradients(one)),
             "versions": _nbytes(block for one in held for block in one.versions),
@@ -46,6 +47,11 @@ def _gradients(replica: ShardReplica) -> Iterable[Any]:
     waiting = () if replica.updater is None else replica.updater.held()
     for blocks in (*(gradient for _, gradient in waiting), *replica.failover.log.blocks()):
         yield from (block for block in blocks if block.base is None)
+
+
+def _bytes_of_tables(shard: Shard) -> int:
+    """Memory of the rows of tables, with their state."""
+    return sum(found.bytes for _, found in shard.tables.statistics())
 
 
 def _nbytes(blocks: Iterable[Any]) -> int:

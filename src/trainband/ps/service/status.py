@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainband.job.statistics import PsStatus, Rate, StalenessCounts, VariableStatus, WorkerStatus
+from trainband.job.statistics import PsStatus, Rate, StalenessCounts, TableStatus, VariableStatus, WorkerStatus
 from trainband.ps.membership.accounts import variable_statuses
 from trainband.ps.membership.members import Member, Presence
 from trainband.ps.replication.failover import Role
@@ -17,6 +17,7 @@ from trainband.ps.service.shard_replicas import ShardReplicas
 from trainband.ps.service.stall_detector import StallDetector
 from trainband.ps.shard.definition import Definition
 from trainband.ps.shard.updater import Updater
+from trainband.ps.tables.statistics import TableStatistics
 from trainband.ps.task_state import TaskState
 from trainband.version import build
 from trainband.wire.messages import calls as m
@@ -155,6 +156,7 @@ class StatusReporter:
             trainband=build(),
             threads=handles[0],
             descriptors=handles[1],
+            tables=() if shard is None else tuple(map(_table_status, shard.tables.statistics())),
         )
 
     def _variable_statuses(self, definition: Definition | None, ps: Sequence[str]) -> tuple[VariableStatus, ...]:
@@ -187,3 +189,17 @@ class StatusReporter:
         self._examples_rate.at(now, updater.examples_applied if updater else 0)
         for account in self._membership.accounts.values():
             account.rate.at(now, account.pushes)
+
+
+def _table_status(named: tuple[str, TableStatistics]) -> TableStatus:
+    name, found = named
+    return TableStatus(
+        name,
+        found.rows,
+        found.bytes,
+        found.hits,
+        found.misses,
+        found.admitted,
+        found.refused + found.refused_for_room,
+        found.evicted,
+    )

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainband.errors import DeadlineExceeded, ProtocolError, RefusalCode, Refused, StreamClosed, TrainbandError
-from trainband.model.layout import ShardLayout
 from trainband.ps.membership.accounts import Account
 from trainband.ps.membership.members import Member
 from trainband.ps.program.gradients import all_finite, not_finite, widened
@@ -21,6 +20,8 @@ from trainband.ps.service.job_membership import JobMembership
 from trainband.ps.service.readers import Readers
 from trainband.ps.service.shard_replicas import ShardReplicas
 from trainband.ps.service.status import Traffic
+from trainband.ps.shard.pushed import arrays_of_push, gradient_from_wire
+from trainband.ps.shard.shard import Shard
 from trainband.ps.task_state import TaskState
 from trainband.runtime.formatting import printable
 from trainband.runtime.step_recording import PushMoments
@@ -47,6 +48,7 @@ class _Answer:
       is_to_push: whether it answers a push, for which the params may be narrowed.
       came_at: when the push came if it was applied or dropped.
       moments: those of the push so far, if it is recorded.
+      asked: the ids whose rows are sent too, for each table.
     """
 
     outcome: int = m.APPLIED
@@ -56,6 +58,7 @@ class _Answer:
     is_to_push: bool = True
     came_at: float | None = None
     moments: tuple[float, float, float, float, float] | None = None
+    asked: Sequence[NDArray[Any]] = ()
 
 
 @dataclass(eq=False)
@@ -88,7 +91,7 @@ class Streams:
             member, replica, bootstrapping = opened
             while not self._task.stopped:
                 shard = replica.shard
-                stream.most_bytes = LIMITS.frame_bytes if shard is None else shard.layout.nbytes
+                stream.most_bytes = LIMITS.frame_bytes if shard is None or shard.tables else shard.layout.nbytes
                 frame = stream.receive(self._task.timeouts.heartbeat_s)
                 if frame is None:
                     continue
@@ -99,7 +102,8 @@ class Streams:
                     self._assign(replica, member, message, frame.body)
                     self._send_params(stream, replica, member, _Answer(is_to_push=False))
                 elif isinstance(message, m.Pull):
-                    self._send_params(stream, replica, member, _Answer(is_to_push=False))
+                    asked = _asked_of(replica, member, frame.body)
+                    self._send_params(stream, replica, member, _Answer(is_to_push=False, asked=asked))
                 elif isinstance(message, m.Initialise):
                     self._initialise(replica, member, frame.body)
                     self._send_params(stream, replica, member, _Answer(), with_values=False)
@@ -187,26 +191,35 @@ class Streams:
         self, stream: Stream, replica: ShardReplica, member: Member, push: m.Push, body: Sequence[NDArray[np.uint8]]
     ) -> None:
         came_at = self._task.clock()
-        layout, gradient = _gradient_of(replica, member, body)
-        finite = push.finite and all_finite([g for g, b in zip(gradient, layout.blocks, strict=True) if b.trained])
+        shard = _shard_of(replica, member)
+        layout = shard.layout
+        body, asked = body[: arrays_of_push(shard)], _asked_of(replica, member, body[arrays_of_push(shard) :])
+        gradient = _gradient_of(replica, member, shard, body)
+        rows = gradient[len(layout.blocks) :]
+        trained = [g for g, b in zip(gradient, layout.blocks, strict=False) if b.trained]  # without the rows
+        finite = push.finite and all_finite([*trained, *rows])
         with self._task.lock:
-            account = self._record_push(replica, member, push, layout, sum(raw.nbytes for raw in body))
+            arrived = sum(raw.nbytes for raw in body)
+            account = self._record_push(
+                replica, member, push, arrived, layout.nbytes + sum(array.nbytes for array in rows)
+            )
             late = 0 < push.fit < replica.training.fit  # its training is over
             if late:
                 account.dropped += 1
             elif not finite:
                 account.refused += 1
-                detail = self._non_finite(member, push, layout, gradient, account.refused)
+                detail = self._non_finite(member, push, shard, gradient, account.refused)
             else:
                 account.record_loss(push.loss)
                 event = PushEvent(member.number, push.sequence, push.version, push.examples, push.workload)
                 taken_at = self._task.clock() if push.recorded else 0.0
                 pending = replica.push(event, gradient)
         if late:
-            self._send_params(stream, replica, member, _Answer(m.DROPPED, 0, ALL_UPDATES_MADE, over=True))
+            answer = _Answer(m.DROPPED, 0, ALL_UPDATES_MADE, over=True, asked=asked)
+            self._send_params(stream, replica, member, answer)
             return
         if not finite:
-            self._send_params(stream, replica, member, _Answer(m.NON_FINITE, 0, detail))
+            self._send_params(stream, replica, member, _Answer(m.NON_FINITE, 0, detail, asked=asked))
             return
         while not pending.answered.wait(WAIT_S):
             if self._task.stopped or not stream.alive:
@@ -216,13 +229,17 @@ class Streams:
         elif not pending.detail:
             account.record_update(pending.staleness)
         moments = (came_at, taken_at, *pending.updated, self._task.clock()) if push.recorded else None
-        answer = _Answer(pending.outcome, pending.staleness, pending.detail, came_at=came_at, moments=moments)
+        answer = _Answer(
+            pending.outcome, pending.staleness, pending.detail, came_at=came_at, moments=moments, asked=asked
+        )
         self._send_params(stream, replica, member, answer)
 
-    def _record_push(
-        self, replica: ShardReplica, member: Member, push: m.Push, layout: ShardLayout, arrived: int
-    ) -> Account:
-        """Records a worker's push to a shard held here and its bytes. Called under the lock."""
+    def _record_push(self, replica: ShardReplica, member: Member, push: m.Push, arrived: int, whole: int) -> Account:
+        """Records a worker's push to a shard held here and its bytes. Called under the lock.
+
+        Args:
+          arrived, whole: bytes of the gradient as it was sent, and in its own dtypes.
+        """
         self._membership.record_contact(member)
         if member.has_left:
             raise Refused(f"{member.task} has left the job and may not push.")
@@ -235,7 +252,7 @@ class Streams:
             self._membership.came(member)
         account.record_push(self._task.clock(), push.examples)
         self._traffic.bytes_in += arrived
-        self._traffic.bytes_saved += layout.nbytes - arrived
+        self._traffic.bytes_saved += whole - arrived
         return account
 
     def _send_params(
@@ -244,9 +261,10 @@ class Streams:
         with self._task.lock:
             shard, updater, saver = replica.require_primary(), replica.require_updater(), replica.require_saver()
             version, position = shard.acquire(), replica.failover.position
+            rows = shard.tables.look_up(tuple(answer.asked))
             narrow = replica.narrow if answer.is_to_push and with_values else None
             nbytes = shard.layout.nbytes if narrow is None else narrow.nbytes
-            self._traffic.bytes_out += nbytes * with_values
+            self._traffic.bytes_out += (nbytes + sum(array.nbytes for array in rows)) * with_values
             self._traffic.bytes_saved += shard.layout.nbytes - nbytes
             updater.remember(member.number, version)
             training = replica.training
@@ -271,11 +289,11 @@ class Streams:
                 narrow is not None,
             )
             if narrow is None:
-                stream.send(encode(params), version.arrays() if with_values else ())
+                stream.send(encode(params), (*version.arrays(), *rows) if with_values else ())
                 return
             narrow_version = narrow.acquire(version)
             try:
-                stream.send(encode(params), narrow.arrays(version, narrow_version))
+                stream.send(encode(params), (*narrow.arrays(version, narrow_version), *rows))
             finally:
                 narrow.release(narrow_version)
         finally:
@@ -283,9 +301,10 @@ class Streams:
                 shard.release(version)
 
     def _non_finite(
-        self, member: Member, push: m.Push, layout: ShardLayout, gradient: Sequence[NDArray[Any]], count: int
+        self, member: Member, push: m.Push, shard: Shard, gradient: Sequence[NDArray[Any]], count: int
     ) -> str:
-        bad = not_finite(layout, gradient)
+        blocks = len(shard.layout.blocks)
+        bad = [*not_finite(shard.layout, gradient[:blocks]), *shard.tables.not_finite(tuple(gradient[blocks:]))]
         text = (
             f"refused a gradient of {member.task} that is not finite"
             f" (push {push.sequence}, computed from version {push.version}, loss {push.loss:g}"
@@ -298,21 +317,40 @@ class Streams:
         return text
 
 
-def _gradient_of(
-    replica: ShardReplica, member: Member, body: Sequence[NDArray[np.uint8]]
-) -> tuple[ShardLayout, Sequence[NDArray[Any]]]:
-    """Returns the layout of a shard held here and the gradient received for it. Called without the lock."""
+def _shard_of(replica: ShardReplica, member: Member) -> Shard:
+    """Returns the shard that a worker pushes to, if it is held here. Called without the lock."""
     replica.require_held()
-    shard, description = replica.shard, replica.description
+    shard = replica.shard
     if shard is None or not shard.initialised:
         raise ProtocolError(f"{member.task} pushed a gradient that does not fit this shard (it has no values yet).")
+    return shard
+
+
+def _gradient_of(
+    replica: ShardReplica, member: Member, shard: Shard, body: Sequence[NDArray[np.uint8]]
+) -> Sequence[NDArray[Any]]:
+    """Returns a received gradient: its blocks, and the arrays of its tables. Called without the lock."""
+    description = replica.description
     push_dtype = description.push_dtype if description is not None else ""
-    gradient = shard.layout.from_wire(body, push_dtype)
+    gradient = gradient_from_wire(shard, body, push_dtype)
     if gradient is None:
         raise ProtocolError(f"{member.task} pushed a gradient that does not fit this shard (wrong size).")
     if push_dtype:
-        gradient = widened(gradient, [block.dtype for block in shard.layout.blocks])
-    return shard.layout, gradient
+        blocks = len(shard.layout.blocks)
+        wide = widened(gradient[:blocks], [block.dtype for block in shard.layout.blocks])
+        gradient = (*wide, *gradient[blocks:])
+    return gradient
+
+
+def _asked_of(replica: ShardReplica, member: Member, body: Sequence[NDArray[np.uint8]]) -> Sequence[NDArray[Any]]:
+    """Returns the ids whose rows a worker asks for. Called without the lock."""
+    shard = replica.shard
+    if shard is None or not body:
+        return ()
+    asked = shard.tables.asked_from_wire(body)
+    if asked is None:
+        raise ProtocolError(f"{member.task} asked for rows of other tables than this shard has.")
+    return asked
 
 
 def _decoded(frame: Frame, kind: Any, sender: str) -> Any:

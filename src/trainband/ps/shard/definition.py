@@ -12,6 +12,8 @@ from trainband.ps.program.compiled_program import Program
 from trainband.ps.rules.base import RuleState
 from trainband.ps.rules.registry import rule_of
 from trainband.ps.shard.shard import Shard
+from trainband.ps.shard.shard_tables import ShardTables
+from trainband.ps.tables.description import table_of
 from trainband.wire.messages import calls as m
 
 
@@ -41,7 +43,9 @@ class Definition:
 
     def new_shard(self) -> Shard:
         """A shard without values."""
-        return Shard(self.layout.shards[self.define.ps], self.program)
+        number, description = self.define.ps, self.description
+        tables = [table_of(record) for record in description.tables]
+        return Shard(self.layout.shards[number], self.program, ShardTables(tables, (number, description.ps_count)))
 
     def new_rule(self, version: int, workers: int) -> RuleState:
         """The update rule at a version; it waits for this many workers that have not joined."""

@@ -19,6 +19,8 @@ from trainband.model.contents import Contents, contents_of_blocks
 from trainband.ps.program.compiled_program import Blocks
 from trainband.ps.shard.allowed_directories import AllowedDirectories
 from trainband.ps.shard.shard import Shard, Snapshot
+from trainband.ps.tables.row_chunk import RowChunk
+from trainband.ps.tables.saved_rows import read_shard, saved_shards
 from trainband.runtime import SYSTEM, Lock, Runtime, Thread
 from trainband.runtime.logs import task_logger
 from trainband.wire.messages import calls as m
@@ -59,6 +61,7 @@ class _Reading:
     damaged: bool = False
     blocks: Blocks = ()
     state: Blocks | None = None
+    tables: Sequence[Sequence[RowChunk]] = ()
 
 
 class _Superseded(Exception):
@@ -196,6 +199,7 @@ class ShardSaver:
                 )
             file = f"part-{index:05}-of-{count:05}.safetensors"
             pieces = snapshot.pieces(self._shard.layout, self._state_contents)
+            pieces += snapshot.row_pieces(self._shard.tables)
             try:
                 part = write_part(directory, file, ps=index, version=saving.version, pieces=pieces)
             finally:
@@ -240,6 +244,8 @@ class ShardSaver:
         if reading is None or reading.order.token != order.token or not reading.done or reading.failure:
             raise Refused(f"ps:{self._ps[0]} has read no checkpoint to adopt.")
         self._shard.restore(order.version, reading.blocks, reading.state)
+        for number, chunks in enumerate(reading.tables):
+            self._shard.tables.load(number, chunks)
         self._log.info("restored version %d from %s", order.version, reading.order.directory)
         self._worker_state = {worker: (0, data) for worker, data in order.worker_state.items()}
         self.forget_reading()
@@ -262,6 +268,7 @@ class ShardSaver:
         failure, damaged = "", False
         blocks: Blocks = ()
         state: Blocks | None = None
+        tables: list[list[RowChunk]] = []
         try:
             layout, shapes = self._shard.layout, self._shard.state_shapes
             checkpoint = Checkpoint.open(self._directories.admit(reading.order.directory), follow=False)
@@ -271,6 +278,9 @@ class ShardSaver:
             if reading.order.optimizer:
                 dtypes = list(self._shard.state_dtypes)
                 state = self._buffers(reading, checkpoint, self._state_contents, shapes, dtypes)
+            for table in self._shard.tables.tables:
+                shards = saved_shards(checkpoint, table.name, self._ps)
+                tables.append([read_shard(checkpoint, shard, table, self._ps[0]) for shard in shards])
         except _Superseded:
             failure = "an order to read another checkpoint came meanwhile"
         except DamagedCheckpoint as exc:
@@ -278,7 +288,7 @@ class ShardSaver:
         except Exception as exc:  # in any case the chief must learn of it
             failure = f"ps:{self._ps[0]} on {self._runtime.host}: {_in_words(exc)}"
         with self._lock:
-            reading.blocks, reading.state = blocks, state
+            reading.blocks, reading.state, reading.tables = blocks, state, tables
             reading.failure, reading.damaged, reading.done = failure, damaged, True
 
     def _buffers(

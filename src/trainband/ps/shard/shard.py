@@ -16,6 +16,10 @@ from trainband.errors import RefusalCode, Refused
 from trainband.model.contents import Contents, contents_of_blocks
 from trainband.model.layout import ShardLayout
 from trainband.ps.program.compiled_program import Blocks, Program
+from trainband.ps.program.gradients import shares_of
+from trainband.ps.shard.shard_tables import ShardTables
+from trainband.ps.tables.row_chunk import RowChunk
+from trainband.ps.tables.saved_rows import pieces_of
 from trainband.runtime import Event
 
 _serials = itertools.count(1)
@@ -56,6 +60,8 @@ class Snapshot:
 
     params: ParamsVersion
     state: Blocks
+    tables: tuple[RowChunk, ...] = ()
+    """Copies of all rows of each table."""
 
     @property
     def version(self) -> int:
@@ -72,6 +78,14 @@ class Snapshot:
                 found[piece.key] = (piece, flat[offset : offset + piece.size].reshape(piece.piece_shape))
                 offset += piece.size
         return list(found.values())
+
+    def row_pieces(self, tables: ShardTables) -> list[tuple[Piece, NDArray[Any]]]:
+        """The rows of all tables as pieces, with their values."""
+        return [
+            pair
+            for table, chunk in zip(tables.tables, self.tables, strict=True)
+            for pair in pieces_of(chunk, table, tables.shard)
+        ]
 
 
 class HeldBlocks(NamedTuple):
@@ -91,8 +105,9 @@ class Shard:
     1.2 GB on a virtual machine that gives freed memory back to its host, else 0.3 s).
     """
 
-    def __init__(self, layout: ShardLayout, program: Program) -> None:
+    def __init__(self, layout: ShardLayout, program: Program, tables: ShardTables | None = None) -> None:
         self.layout = layout
+        self.tables = ShardTables() if tables is None else tables
         self._program = program
         self._current: ParamsVersion | None = None
         self._previous: ParamsVersion | None = None
@@ -161,7 +176,7 @@ class Shard:
         The next update then makes a new state instead of writing into this one.
         """
         self._state_is_read = True
-        self._snapshots.append(Snapshot(self.acquire(), self._state))
+        self._snapshots.append(Snapshot(self.acquire(), self._state, self.tables.copies()))
         return self._snapshots[-1]
 
     def release_snapshot(self, snapshot: Snapshot) -> None:
@@ -175,7 +190,7 @@ class Shard:
 
     def update(self, gradient: Sequence[NDArray[Any]], scale: float = 1.0) -> None:
         """Applies one update, multiplied by `scale`. `gradient` is only read, not kept."""
-        current = self._require()
+        current = self.newest
         # The memory of an older version: fresh memory for 400 MB costs 0.1 to 1.1 s of page faults, and this 0.03 s.
         old, self._previous = self._previous, None
         free = old.blocks if old is not None and not old.readers else None
@@ -190,7 +205,10 @@ class Shard:
         spare_state = None
         if self._state_is_read:
             spare_state, self._spare_state = self._spare_state or self._program.room_like(self._state), None
-        params, self._state = self._program.update(current.blocks, self._state, gradient, spare, scale, spare_state)
+        blocks = gradient[: len(self.layout.blocks)]
+        params, self._state = self._program.update(current.blocks, self._state, blocks, spare, scale, spare_state)
+        if self.tables:
+            self.tables.update(tuple(gradient[len(blocks) :]), current.number + 1, scale)
         self._state_is_read = False
         self._previous = None if overwrites else current
         self._current = ParamsVersion(current.number + 1, params)
@@ -206,7 +224,7 @@ class Shard:
         Raises:
           Refused: the state has no such number, or cannot hold this value; nothing has changed.
         """
-        self._require()
+        _ = self.newest  # raises before the first values
         shapes = self._program.state_shapes
         if not 0 <= leaf < len(shapes) or shapes[leaf] != ():
             raise Refused(f"leaf {leaf} of the optimizer's state is not a number.")
@@ -234,7 +252,7 @@ class Shard:
         Raises:
           Refused: there is no such slice; nothing has changed.
         """
-        current = self._require()
+        current = self.newest
         if max((*replaced, *added), default=0) >= len(self.layout.slices):
             raise Refused(f"this shard has {len(self.layout.slices)} slices, and a worker assigned to another one.")
         new = [np.array(block) for block in current.arrays()]
@@ -250,7 +268,7 @@ class Shard:
         self, gradient: Sequence[NDArray[Any]], then: ParamsVersion, factor: float
     ) -> tuple[NDArray[Any], ...]:
         """G + factor * g * g * (params now - params `then`), see `Async.delay_compensation`."""
-        now = self._require()
+        now = self.newest
         trained = [i for i, block in enumerate(self.layout.blocks) if block.trained]
         mine, new, old = ([blocks[i] for i in trained] for blocks in (gradient, now.blocks, then.blocks))
         compensated = dict(zip(trained, self._program.compensated(mine, new, old, factor), strict=True))
@@ -258,21 +276,16 @@ class Shard:
 
     def mean(self, gradients: Sequence[Sequence[NDArray[Any]]], examples: Sequence[int]) -> Sequence[NDArray[Any]]:
         """The mean of gradients, each weighted by its number of examples; see `weighted_mean`."""
-        return self._program.mean(gradients, examples)
-
-    def with_state_of(
-        self, gradient: Sequence[NDArray[Any]], source: Sequence[NDArray[Any]] | None
-    ) -> tuple[NDArray[Any], ...]:
-        """`gradient` with the model state that `source` pushed; without one, with the state as it is now."""
-        state = source if source is not None else self._require().arrays()
-        return tuple(
-            mine if block.trained else theirs
-            for block, mine, theirs in zip(self.layout.blocks, gradient, state, strict=True)
-        )
+        blocks = len(self.layout.blocks)
+        mean = self._program.mean([gradient[:blocks] for gradient in gradients], examples)
+        if not self.tables:
+            return mean
+        weights = shares_of(examples)
+        return (*mean, *self.tables.mean([tuple(gradient[blocks:]) for gradient in gradients], weights))
 
     def acquire(self) -> ParamsVersion:
         """The newest version, for reading; give it back with `release`."""
-        current = self._require()
+        current = self.newest
         current.readers += 1
         return current
 
@@ -286,11 +299,6 @@ class Shard:
         self.release(version)
         if not version.readers and version is not self._current and version is not self._previous:
             self._spare_params = version.blocks
-
-    @property
-    def newest(self) -> ParamsVersion:
-        """The newest version, to be read under the lock."""
-        return self._require()
 
     def held_blocks(self) -> HeldBlocks:
         """Returns the blocks that it holds now, for the display."""
@@ -314,7 +322,9 @@ class Shard:
             self._wanted.remove(wanted)
         return wanted.version
 
-    def _require(self) -> ParamsVersion:
+    @property
+    def newest(self) -> ParamsVersion:
+        """The newest version, to be read under the lock. Raises `Refused` before the first values."""
         if self._current is None:
             raise Refused("this ps has no values yet: the chief has not initialised it.", RefusalCode.NOT_READY)
         return self._current

@@ -16,6 +16,7 @@ from trainband.ps.rules.base import REPLAYED, Apply, Drop, Event, Instruction, K
 from trainband.ps.rules.base import Join as JoinEvent
 from trainband.ps.rules.base import Leave as LeaveEvent
 from trainband.ps.rules.base import Push as PushEvent
+from trainband.ps.shard.pushed import with_state_of
 from trainband.ps.shard.shard import ParamsVersion, Shard
 from trainband.runtime import SYSTEM, Runtime
 from trainband.runtime import Event as WaitableEvent
@@ -237,7 +238,7 @@ class Updater:
             workers = self.counted()
             chief = self._state_of if self._state_of in workers or not workers else min(workers)
             sources = [one.gradient for (worker, _), one in zip(keys, held, strict=True) if worker == chief]
-            mean = self.shard.with_state_of(mean, sources[0] if sources else None)
+            mean = with_state_of(self.shard, mean, sources[0] if sources else None)
         self.shard.update(mean, scale)
         end = self._runtime.clock()
         self.busy_s += end - begin

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainband.cluster import Cluster
 from trainband.cluster.resolvers.joined import report_joined
 from trainband.job.checkpoints import RestoreFrom
+from trainband.model.tables import Tables
 from trainband.ps.worker.checkpoints import WorkerCheckpoints
 from trainband.ps.worker.cluster_view import ClusterView
 from trainband.ps.worker.exchange import Exchange, Exchanger
@@ -21,6 +22,7 @@ from trainband.ps.worker.shard_finder import ShardFinder
 from trainband.ps.worker.shard_link import Link
 from trainband.ps.worker.shard_requests import ShardRequests
 from trainband.ps.worker.steering import Steering
+from trainband.ps.worker.table_rows import TableRows
 from trainband.ps.worker.training_control import TrainingControl
 from trainband.ps.worker.urgency import Urgency
 from trainband.ps.worker.values import WorkerValues
@@ -43,10 +45,11 @@ class JobClient:
         say: Say = say_on_stderr,
         runtime: Runtime = SYSTEM,
         resources: WorkerResources | None = None,
+        tables: Tables | None = None,
     ) -> None:
         """Prepares to join.
 
-        `resources`: this worker's usage, for display; by default its memory only.
+        `resources`: this worker's usage, for display; by default its memory only. `tables`: the model's.
         """
         self.membership = membership = Membership(
             cluster, plan, transport, timeouts, say, runtime, resources or WorkerResources(runtime)
@@ -76,7 +79,9 @@ class JobClient:
         self._heartbeats = heartbeats = Heartbeats(ps, membership, links, view, urgency, reviver)
         self._setup = setup = JobSetup(membership, links, view, finder, exchanger, reviver)
         self.training = training = TrainingControl(membership, links, requests, view, steering)
-        self.values = WorkerValues(membership, exchanger, training)
+        self.tables = TableRows(tables, exchanger, len(ps), runtime.lock()) if tables else None
+        """Looks up rows; `None` for a model without tables."""
+        self.values = WorkerValues(membership, exchanger, training, self.tables)
         self.checkpoints = checkpoints = WorkerCheckpoints(membership, links, requests, exchanger, training, setup)
         membership.resources.held = WorkerHoldings(links, lambda: checkpoints.carry)
         self.peers = WorkerPeers(membership, links, requests, view, training, heartbeats.recordings)

@@ -45,6 +45,7 @@ class Exchange:
       refusal: why a ps refused the gradient as not finite; empty if none did.
       worker_state: if a checkpoint waits for this worker's state, how many of its pushes came after it.
       share: how many parts this worker's next step has, set by the first ps; 0 lets the worker decide.
+      rows: of each ps, the rows asked for, of each table; borrowed like the params.
     """
 
     params: tuple[Blocks, ...]
@@ -56,6 +57,7 @@ class Exchange:
     refusal: str
     worker_state: int | None
     share: int = 0
+    rows: tuple[Blocks, ...] = ()
 
     @property
     def global_step(self) -> int:
@@ -104,12 +106,13 @@ class Exchanger:
         self._finder.open(link, bootstrapping=bootstrapping).send(encode(m.Initialise()), values)
         self._message(link, "its answer to the first values")  # without values
 
-    def pull(self) -> Exchange:
-        """Pulls the current params of every ps."""
+    def pull(self, asked: Sequence[Blocks] | None = None) -> Exchange:
+        """Pulls the current params of every ps, and rows: `asked` has, for each ps, the ids in each table."""
         self.drain()
         header = encode(m.Pull())
-        for link in self._links:
-            self._send_one(link, header, ())
+        for link, ids in zip(self._links, asked or [()] * len(self._links), strict=True):
+            link.asked = ids
+            self._send_one(link, header, ids)
         return self._collect("the params")
 
     def send(
@@ -121,16 +124,22 @@ class Exchanger:
         examples: int,
         finite: bool,
         workload: Workload | None = None,
+        asked: Sequence[Blocks] | None = None,
     ) -> None:
         """Numbers a push and sends each ps its gradient blocks, in parallel if they are large.
 
         Args:
-          gradients: each ps's blocks, computed from params of `versions`.
+          gradients: each ps's blocks (and for each table ids and gradients), computed from params of `versions`.
           loss: of the batch, for the display.
           examples: in the batch.
           finite: whether every element of the whole gradient is finite.
           workload: the cost of computing it, if the rule divides the examples of an update.
+          asked: see `pull`.
         """
+        for link, ids in zip(self._links, asked or [()] * len(self._links), strict=True):
+            link.asked = ids
+        if asked is not None:
+            gradients = [(*blocks, *ids) for blocks, ids in zip(gradients, asked, strict=True)]
         membership = self._membership
         begin = membership.runtime.clock()
         membership.sequence, membership.paused = membership.sequence + 1, False
@@ -171,6 +180,7 @@ class Exchanger:
         """
         self.drain()
         for link, values, (replaced, added) in zip(self._links, blocks, slices, strict=True):
+            link.asked = ()
             if not replaced and not added:
                 self._send_one(link, encode(m.Pull()), ())
                 continue
@@ -248,6 +258,7 @@ class Exchanger:
         versions = []
         staleness, applied, restarted, done, refusal, worker_state = 0, True, False, True, "", None
         share, self._held_s = 0, 0.0
+        rows: list[Blocks] = []
         clock, several = self._membership.runtime.clock, len(self._links) > 1
         begin = clock() if several else 0.0
         for place, link in enumerate(self._links):
@@ -263,7 +274,8 @@ class Exchanger:
             restarted = restarted or link.lineage != lineage
             # All ps divide alike unless they see a worker leave at different steps: only the first one's counts.
             share = share if params else answer.share
-            params.append(blocks)
+            params.append(blocks[: len(self._membership.plan.layout.shards[link.index].blocks)])
+            rows.append(blocks[len(params[-1]) :])
             versions.append(answer.version)
             staleness = max(staleness, answer.staleness)
             applied = applied and answer.outcome == m.APPLIED
@@ -273,7 +285,16 @@ class Exchanger:
             if answer.worker_state:
                 worker_state = self._membership.sequence - answer.worker_state
         self.now = Exchange(
-            tuple(params), tuple(versions), staleness, applied, restarted, done, refusal, worker_state, share
+            tuple(params),
+            tuple(versions),
+            staleness,
+            applied,
+            restarted,
+            done,
+            refusal,
+            worker_state,
+            share,
+            tuple(rows),
         )
         return self.now
 
@@ -383,7 +404,7 @@ class Exchanger:
         died = joined.lineage != link.lineage
         if died:
             link.lineage = joined.lineage
-            link.request = encode(m.Pull()), ()
+            link.request = encode(m.Pull()), link.asked
         try:
             self._finder.open(link).send(*link.request)
         except (StreamClosed, Unreachable, DeadlineExceeded) as exc:

@@ -16,6 +16,8 @@ from trainband.model.placement import PlacementPolicy
 from trainband.model.variables import Variables
 from trainband.ps.program.export import ShardOptimizer, WholeFormula
 from trainband.ps.rules import UpdateRule
+from trainband.ps.tables.description import record_of
+from trainband.rows.table import Table
 from trainband.wire.messages.calls import Description, SliceRecord, VariableRecord
 
 
@@ -28,6 +30,7 @@ class JobSettings:
     state_merge: str = "mean"
     standbys: int = 0
     stall_s: float = 0.0
+    tables: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ class Plan:
             state_merge=settings.state_merge,
             standbys=settings.standbys,
             stall_s=settings.stall_s,
+            tables=tuple(map(record_of, settings.tables)),
         )
         return cls(variables, layout, description, optimizer, formula)
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
 from trainband.checkpoint import Checkpoint, Piece
-from trainband.errors import CheckpointError, DamagedCheckpoint, DeadlineExceeded
+from trainband.errors import CheckpointError, DamagedCheckpoint, DeadlineExceeded, ModelMismatch
 from trainband.job.checkpoints import Overtaken, RestoreFrom
 from trainband.model.contents import contents_of_blocks
 from trainband.ps.program.export import ShardOptimizer
 from trainband.ps.program.limits import LONGEST_S
+from trainband.ps.tables.saved_rows import saved_tables
 from trainband.ps.worker.plan import Plan
 from trainband.ps.worker.shard_link import ANY, ME, Link
 from trainband.runtime import Runtime
@@ -102,6 +103,7 @@ class ShardDefiner:
             if at is not None and checkpoint.global_step != at:
                 continue
             checkpoint.require(self._wanted(), params_only=not self.source.optimizer)
+            self._compare_tables(checkpoint)
             try:
                 token = self._read(links, checkpoint, optimizer=self.source.optimizer)
                 worker_state = dict(self.source.worker_state(checkpoint))
@@ -121,6 +123,17 @@ class ShardDefiner:
         for ps, layout in enumerate(self._plan.layout.shards):
             for pieces in (*contents_of_blocks(layout), *self._optimizer(ps).state_contents):
                 yield from pieces
+
+    def _compare_tables(self, checkpoint: Checkpoint) -> None:
+        """Says which tables start without rows; raises `ModelMismatch` if rows would be lost."""
+        saved, mine = saved_tables(checkpoint), {table.name for table in self._plan.description.tables}
+        if saved - mine:
+            raise ModelMismatch(
+                f"{checkpoint.path} has rows of {_names(saved - mine)}, which this model does not have: they would be "
+                "lost. Give the model the tables that it was trained with, or start in another directory."
+            )
+        if mine - saved:
+            self._say(f"{_names(mine - saved)} starts without rows: {checkpoint.path} has none")
 
     def _read(self, links: Sequence[Link], checkpoint: Checkpoint, *, optimizer: bool) -> str:
         """Makes these ps read their parts in parallel; returns the token of the read.
@@ -163,3 +176,7 @@ class ShardDefiner:
         if ps not in self._optimizers:
             self._optimizers[ps] = self._plan.shard_optimizer(ps)
         return self._optimizers[ps]
+
+
+def _names(tables: Iterable[str]) -> str:
+    return ", ".join(f"table {name!r}" for name in sorted(tables))

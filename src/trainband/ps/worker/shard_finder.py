@@ -108,9 +108,14 @@ class ShardFinder:
                 if len(link.places) > 1:
                     link.move()
                 membership.runtime.sleep(pause_s)
-                # Else many workers that wait for the chief would take the ps's processor from what they wait for.
-                slowest_s = POLL_S if membership.joined else min(MOST_POLL_S, max(POLL_S, waiting.waited_s / 8))
-                pause_s = min(slowest_s, 2 * pause_s)
+                pause_s = min(self._slowest_s(waiting), 2 * pause_s)
+
+    def _slowest_s(self, waiting: Waiting) -> float:
+        """Returns the pause between two attempts at most.
+
+        Many workers that wait for the chief would else take the ps's processor from what they wait for.
+        """
+        return POLL_S if self._membership.joined else min(MOST_POLL_S, max(POLL_S, waiting.waited_s / 8))
 
     def _record_joined(self, link: Link, joined: m.Joined) -> None:
         membership = self._membership

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 
@@ -54,6 +55,8 @@ class Link:
         """The term in which the ps holds the shard, as reported at the join."""
         self.request: tuple[bytes, Sequence[NDArray[Any]]] = (b"", ())
         """The last request on the stream, to be resent if the stream ends."""
+        self.asked: Sequence[NDArray[Any]] = ()
+        """The ids whose rows the last request asks for, for each table."""
         self.broken: StreamClosed | None = None
         """Why the last request cannot have arrived."""
         self.suspected_at: float | None = None
@@ -131,10 +134,17 @@ class Link:
         return nbytes // 2 if stream is not None and stream.transport == "shared memory" else nbytes
 
     def blocks(self, plan: Plan, body: tuple[Bytes, ...], *, is_narrow: bool = False) -> Blocks:
-        """Returns the body as this shard's blocks; the same views while the transport reuses its memory."""
-        if body is not self._last_body:
-            blocks = plan.layout.shards[self.index].from_wire(body, plan.description.pull_dtype if is_narrow else "")
-            if blocks is None:
+        """Returns the body as this shard's blocks; the same views while the transport reuses its memory.
+
+        The rows that were asked for follow, as vectors.
+        """
+        if body is not self._last_body or self.asked:
+            layout = plan.layout.shards[self.index]
+            count = len(layout.blocks)
+            blocks = layout.from_wire(body[:count], plan.description.pull_dtype if is_narrow else "")
+            rows, tables = body[count:], plan.description.tables
+            sizes = [ids.size * table.dim * 4 for ids, table in zip(self.asked, tables, strict=False)]
+            if blocks is None or [raw.nbytes for raw in rows] != sizes:
                 raise ProtocolError(f"{self} sent params whose size is not the model's.")
-            self._last_body, self._last_blocks = body, blocks
+            self._last_body, self._last_blocks = body, (*blocks, *(raw.view(np.float32) for raw in rows))
         return self._last_blocks

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from trainband.errors import ClusterError
 from trainband.job.engine import Values
+from trainband.model.tables import WithRows
 from trainband.model.variables import PyTree
-from trainband.ps.worker.exchange import Exchanger
+from trainband.ps.worker.exchange import Exchange, Exchanger
 from trainband.ps.worker.membership import Membership
+from trainband.ps.worker.table_rows import TableRows
 from trainband.ps.worker.training_control import TrainingControl
 from trainband.runtime.overrides import override
 
@@ -24,7 +26,14 @@ class WorkerValues(Values):
     in_parts = False
     """One process can read them all."""
 
-    def __init__(self, membership: Membership, exchanger: Exchanger, training: TrainingControl) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        exchanger: Exchanger,
+        training: TrainingControl,
+        tables: TableRows | None = None,
+    ) -> None:
+        self._tables = tables
         self._task = membership.task
         self._plan = membership.plan
         self._exchanger = exchanger
@@ -33,7 +42,10 @@ class WorkerValues(Values):
 
     @override
     def params(self) -> PyTree:
-        leaves = self._plan.layout.gather(self._exchanger.pull().params, np)
+        return self._owned(self._exchanger.pull())
+
+    def _owned(self, exchange: Exchange) -> PyTree:
+        leaves = self._plan.layout.gather(exchange.params, np)
         params, self._model_state = self._plan.variables.split([np.array(leaf) for leaf in leaves])
         return params
 
@@ -87,5 +99,16 @@ class WorkerValues(Values):
         batches: Iterable[PyTree],
         what: str,  # noqa: ARG002 - done here alone
     ) -> Iterator[tuple[PyTree, PyTree]]:
+        if self._tables is not None:
+            return self._computed_with_rows(function, batches, self._tables)
         params = self.params()
         return ((batch, function(params, self._model_state, batch)) for batch in batches)
+
+    def _computed_with_rows(
+        self, function: Callable[[PyTree, PyTree, PyTree], PyTree], batches: Iterable[PyTree], tables: TableRows
+    ) -> Iterator[tuple[PyTree, PyTree]]:
+        params: PyTree = None
+        for batch in batches:
+            given, exchange = tables.of_batch(batch)
+            params = self._owned(exchange) if params is None else params
+            yield given.batch, function(WithRows(params, given.rows), self._model_state, given.batch)

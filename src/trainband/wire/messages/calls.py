@@ -24,6 +24,7 @@ from trainband.wire.messages import fields as f
 from trainband.wire.messages.fields import UNLIMITED as UNLIMITED
 from trainband.wire.messages.recording import RecordingOrder
 from trainband.wire.messages.replication import ReplicaState
+from trainband.wire.messages.tables import TableRecord
 from trainband.wire.messages.workload import Parts, Workload
 
 # First the actions of `Connection.call`, by name: request -> answer. Then the headers of a training stream.
@@ -67,6 +68,8 @@ class Description(Struct, frozen=True):
     """Number of standbys of each shard: 0 or 1."""
     stall_s: float = 0.0
     """Seconds without a push after which an awaited worker is ignored; 0 for never."""
+    tables: Annotated[tuple[TableRecord, ...], Meta(max_length=LIMITS.tables)] = ()
+    """The tables of the job."""
 
 
 class Join(Struct, frozen=True):
@@ -427,11 +430,17 @@ class Initialise(Struct, frozen=True, tag=2, array_like=True):
 
 
 class Pull(Struct, frozen=True, tag=3, array_like=True):
-    """worker -> ps: send me the params; answered by `Params`."""
+    """worker -> ps: send me the params; answered by `Params`.
+
+    It may have the ids of rows, an array for each table: then their rows come after the blocks of the answer.
+    """
 
 
 class Push(Struct, frozen=True, tag=4, array_like=True):
-    """worker -> ps, with the shard's gradient blocks; answered by `Params`."""
+    """worker -> ps, with the shard's gradient: its blocks, and for each table ids and gradients; answered by `Params`.
+
+    As with `Pull`, ids of rows may follow.
+    """
 
     sequence: f.Sequence
     version: f.Version
