@@ -97,8 +97,7 @@ def test_text(job: RealJob, capsys: pytest.CaptureFixture[str]) -> None:
         f"{os.getpid()} on",
     ):
         assert words in out
-    (worker,) = [line for line in out.splitlines() if "worker:0" in line]
-    assert "live" in worker
+    (worker,) = [line for line in out.splitlines() if "worker:0" in line and "live" in line]
     assert "0.1250" in worker
     (variable,) = [line for line in out.splitlines() if "float32[6,2]" in line]
     assert {"w", "ps:0"} <= set(variable.split())

@@ -37,6 +37,7 @@ def test_padded_and_ragged_rows_combine_alike(how: Any) -> None:
     assert (np.asarray(gradient)[~mask] == 0).all()
 
 
+@pytest.mark.smoke
 def test_another_way_is_refused() -> None:
     with pytest.raises(ModelError, match="by 'sum', 'mean' or 'sqrtn', not 'max'"):
         rows.combined(ROWS, "max")  # type: ignore[arg-type]

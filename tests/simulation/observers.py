@@ -423,20 +423,23 @@ def _apply(original: Any, self: Updater, keys: Any, scale: float) -> Any:
         updates = process.world.values.value(blocks)
         update = updates[-1]
         for rows in self.shard.tables.copies():
-            _check_rows(rows, process.world.values, updates)
+            wrong = _wrong_rows(rows, process.world.values, updates)
+            if wrong:
+                process.record(h.Broken(process.now, process.name, wrong))
         process.record(h.Applied(process.now, notes.shard, notes.name, self.shard.version, update))
     return result
 
 
-def _check_rows(rows: RowChunk, values: Values, updates: Sequence[h.Update]) -> None:
-    """Raises AssertionError unless the rows are of the very pushes that the params are made of, each applied once."""
+def _wrong_rows(rows: RowChunk, values: Values, updates: Sequence[h.Update]) -> str:
+    """How the rows differ from the pushes that the params are made of, each applied once; empty if they do not."""
     expected = {values.gradient((push,)) for update in updates for push in update}
     found = {number // IDS for number in rows.ids.tolist()}
-    if found != expected or (rows.uses != 1).any():
-        raise AssertionError(
-            f"the table lacks the pushes {expected - found} of the params, has {found - expected} that they lack, and "
-            f"applied them {set(rows.uses.tolist())} times"
-        )
+    if found == expected and (rows.uses == 1).all():
+        return ""
+    return (
+        f"the table lacks the pushes {expected - found} of the params, has {found - expected} that they lack, and "
+        f"applied them {set(rows.uses.tolist())} times"
+    )
 
 
 @around(ShardReplica, "push")

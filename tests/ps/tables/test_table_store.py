@@ -133,6 +133,7 @@ def test_no_more_rows_than_allowed_and_never_those_of_this_step(batches: list[li
     assert found.rows == found.admitted - found.evicted
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(("keep", "stays"), [("recent", 2), ("frequent", 1)])
 def test_the_least_used_row_makes_room(keep: str, stays: int) -> None:
     store = store_of(max_rows=2, keep=keep)
