@@ -351,7 +351,7 @@ PLANTED: Mapping[str, Planted] = {
         patched((StallDetector, "break_deadlocks", instead(nothing))),
         "sync",
         liveness.DEADLOCK,
-        first=75,
+        first=52,
         scenario=_loses_many_streams,
     ),
     # Of the two replicas of a shard.
