@@ -141,9 +141,10 @@ class Heartbeater:
     def _unheard(self, exc: PeerError) -> None:
         # The main thread has the same failure on its stream and reports. A connection outlives an answer that is only
         # late: to a ps with more work than processor, new ones of all workers every second are the most work of all.
-        # Yet it must not outlive a lease, as TCP may not notice for long that the network is back.
+        # Yet it must outlive neither three heartbeats nor a lease: TCP may notice late that the network is back.
         late_s = self._clock() - self._sound_at
-        if not isinstance(exc, DeadlineExceeded) or late_s >= self._timeouts.lease_s / 3:
+        patience_s = min(3 * self._timeouts.heartbeat_s, self._timeouts.lease_s / 3)
+        if not isinstance(exc, DeadlineExceeded) or late_s >= patience_s:
             self._connection.close()
             self._connection = self._membership.transport.connect(self.address, self._timeouts)
             self._sound_at = self._clock()
