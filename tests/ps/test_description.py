@@ -16,8 +16,8 @@ from trainband.ps.description import first_difference, placement_of
 from trainband.ps.rules import Async, Bounded, Sync
 from trainband.ps.rules.registry import describe_rule
 from trainband.ps.worker.plan import Plan
-from trainband.wire.messages.calls import Description, SliceRecord, VariableRecord
 from trainband.wire.messages.codec import decode, encode
+from trainband.wire.messages.description import Description, SliceRecord, VariableRecord
 
 
 def describe(

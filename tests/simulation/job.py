@@ -34,7 +34,7 @@ from trainband.rows import Constant, Sgd, Table
 from trainband.runtime import Runtime
 from trainband.strategies.gradient_step import Computed
 from trainband.strategies.parameter_server_engine import ParameterServerEngine
-from trainband.wire.messages.calls import Description, SliceRecord, VariableRecord
+from trainband.wire.messages.description import Description, SliceRecord, VariableRecord
 from trainband.wire.transport import Timeouts, Transport
 
 TIMEOUTS = Timeouts(connect_s=2.0, call_s=2.0, stall_s=20.0, heartbeat_s=1.0, lease_s=4.0, start_s=100.0, grace_s=1.0)

@@ -15,7 +15,8 @@ from trainband.ps.rules.registry import describe_rule, rule_of
 from trainband.ps.tables.description import table_of
 from trainband.runtime.formatting import printable
 from trainband.wire.limits import LIMITS
-from trainband.wire.messages.calls import Define, Description, VariableRecord
+from trainband.wire.messages.calls import Define
+from trainband.wire.messages.description import Description, VariableRecord
 from trainband.wire.messages.tables import TableRecord
 
 _CONSTANT = re.compile(r"(?<![\w.])-?\d[\w.+-]{0,40}(?=:\w{1,20}\[)")

@@ -18,7 +18,7 @@ from trainband.ps.program.export import ShardOptimizer, WholeFormula
 from trainband.ps.rules import UpdateRule
 from trainband.ps.tables.description import record_of
 from trainband.rows.table import Table
-from trainband.wire.messages.calls import Description, SliceRecord, VariableRecord
+from trainband.wire.messages.description import Description, SliceRecord, VariableRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ from msgspec import Meta, Struct
 
 from trainband.wire.limits import LIMITS
 from trainband.wire.messages import fields as f
-from trainband.wire.messages.calls import Failure, SliceRecord, VariableRecord
+from trainband.wire.messages.calls import Failure
+from trainband.wire.messages.description import SliceRecord, VariableRecord
 
 WHOLE = -1
 """The whole block, see `Values.changed`."""
