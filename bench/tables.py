@@ -36,6 +36,7 @@ from rich.table import Table
 from bench import environments
 from bench.environments import our_environment, peer_environment
 from bench.processes import CaseFailed, Processes, free_addresses
+from trainband.job.statistics import PsStatus
 from trainband.monitor.inquiry import Inquiry
 
 TENSORFLOW, JAX = "tensorflow", "jax"
@@ -185,12 +186,11 @@ def run_case(case: Case, number: int, plan: Plan, tensorflow: Path, directory: P
             job, _, index = task.partition(":")
             processes.start(task, [*command, "--job_name", job, "--task_index", index], environment)
         processes.wait_for("the end of the warm-up", (marks / "worker-0.begin").exists, plan.deadline_s)
-        cpu, travelled = processes.usage(), traffic(asked)
+        cpu, before = processes.usage(), statuses(asked)
         processes.wait_for("the last step", (marks / "worker-0.end").exists, plan.deadline_s)
-        cpu_after, travelled_after, mib = processes.usage(), traffic(asked), processes.memory_mib()
+        cpu_after, after, mib = processes.usage(), statuses(asked), processes.memory_mib()
         processes.wait_for_end([*workers, *(ps if is_ours else [])], plan.deadline_s)
         result = processes.result(CHIEF)
-        stored = [processes.result(one) for one in ps] if is_ours else []
     steps: int = result["steps"]
     examples_per_s = steps * plan.batch_size / result["wall_s"]
 
@@ -206,22 +206,26 @@ def run_case(case: Case, number: int, plan: Plan, tensorflow: Path, directory: P
         worker_cpu_ms=cpu_ms(workers),
         ps_mib=sum(mib[task] for task in ps),
         worker_mib=sum(mib[task] for task in workers),
-        rows=sum(one["rows"] for one in stored) or case.ids,
-        rows_mib=sum(one["bytes"] for one in stored) / 2**20,
-        step_kb=(travelled_after - travelled) / steps / 1000,
+        rows=sum(table.rows for one in after for table in one.tables) or case.ids,
+        rows_mib=sum(table.nbytes for one in after for table in one.tables) / 2**20,
+        step_kb=(traffic(after) - traffic(before)) / steps / 1000,
         distinct=result["distinct"],
         loss=result["loss"],
     )
 
 
-def traffic(addresses: Sequence[str]) -> int:
-    """Return the bytes that these ps have received and sent."""
-    total = 0
+def statuses(addresses: Sequence[str]) -> list[PsStatus]:
+    """Ask these ps for their statuses."""
+    found = []
     for address in addresses:
         with Inquiry(address, 10.0, advice="This is a ps of the benchmark") as inquiry:
-            status = inquiry.ask()
-        total += status.bytes_in + status.bytes_out
-    return total
+            found.append(inquiry.ask())
+    return found
+
+
+def traffic(found: Sequence[PsStatus]) -> int:
+    """Return the bytes that these ps have received and sent."""
+    return sum(one.bytes_in + one.bytes_out for one in found)
 
 
 def make_table(runs: list[Run], plan: Plan) -> Table:

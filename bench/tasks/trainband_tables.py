@@ -1,14 +1,11 @@
 """One task of trainband with a table of rows on its ps, as its users write it. It keeps the contract of `bench.tables`.
 
 Before the clock starts, the workers train every id of the table once, so that all rows exist, as they do in a variable.
-A ps prints one line of JSON: the rows that it holds, and their bytes with optimizer state and index.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +17,6 @@ import trainband
 from bench.peers.clicks import DENSE, DIM, FEATURES, FIRST_ROWS, FIRST_SUM, Batch, Part, parse_flags
 from bench.tasks import click_network
 from trainband import rows
-from trainband.ps.tables import TableStore
 
 FILLING = 8192
 """Examples of a batch that fills the table."""
@@ -35,8 +31,6 @@ def main() -> None:
     strategy = trainband.ParameterServer(cluster, transport=trainband.Network(flags.transport))
     if strategy.serves:
         strategy.serve()
-        figures = [one.statistics() for one in gc.get_objects() if isinstance(one, TableStore)]
-        print(json.dumps({"rows": sum(one.rows for one in figures), "bytes": sum(one.bytes for one in figures)}))
         return
     table = trainband.Table(
         "ids",

@@ -27,7 +27,7 @@ from trainband.runtime import SYSTEM, Runtime
 from trainband.wire.frame import Bytes, Frame
 from trainband.wire.memory.transport import MemoryTransport
 from trainband.wire.messages import calls as m
-from trainband.wire.messages.codec import decode_any
+from trainband.wire.messages.codec import decode_any, encode
 from trainband.wire.transport import Listener, Timeouts
 
 FAST = Timeouts(connect_s=30.0, call_s=30.0, stall_s=30.0, heartbeat_s=0.05, lease_s=60.0, start_s=60.0, grace_s=10.0)
@@ -51,6 +51,14 @@ def in_thread(work: Callable[[], Any], name: str) -> Future[Any]:
 
     threading.Thread(target=run, name=f"test-{name}", daemon=True).start()
     return future
+
+
+def shut_down(spec: ClusterSpec, transport: MemoryTransport) -> None:
+    """Tells every ps to end."""
+    for task in spec.ps:
+        connection = transport.connect(spec.address(task), FAST)
+        connection.call("shutdown", encode(m.Shutdown("the test")), timeout_s=5.0)
+        connection.close()
 
 
 class FakeClock:

@@ -15,9 +15,11 @@ from trainband.model.placement import GreedyBytes, PlacementPolicy, RoundRobin
 from trainband.ps.description import first_difference, placement_of
 from trainband.ps.rules import Async, Bounded, Sync
 from trainband.ps.rules.registry import describe_rule
+from trainband.ps.tables.description import table_of
 from trainband.ps.worker.plan import Plan
 from trainband.wire.messages.codec import decode, encode
 from trainband.wire.messages.description import Description, SliceRecord, VariableRecord
+from trainband.wire.messages.tables import Choice, TableRecord
 
 
 def describe(
@@ -157,3 +159,17 @@ def test_people_are_shown_what_differs_from_the_defaults() -> None:
     assert [describe_rule(rule.settings()) for rule in rules.values()] == list(rules)
     assert describe_rule(Bounded(staleness=3).settings()) == "bounded(staleness=3)"
     assert describe_rule({"name": "later", "bound": 3}) == "later(bound=3)"
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "said"),
+    [
+        (Choice("Sgd", {}), "the optimizer of table 'items' has invalid settings"),
+        (Choice("Sgd", {"learning_rate": None}), "the optimizer of table 'items' has invalid settings"),
+        (Choice("eval", {}), "asks for 'eval', which trainband.rows does not have"),
+        (Choice("Uniform", {}), "optimizer of table 'items' must be one of trainband.rows"),
+    ],
+)
+def test_a_table_that_cannot_be_made_is_refused(optimizer: Choice, said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        table_of(TableRecord("items", 2, optimizer, Choice("Constant", {})))

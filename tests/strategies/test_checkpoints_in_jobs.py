@@ -13,7 +13,7 @@ import numpy as np
 import optax
 import pytest
 from tests.programs import until
-from tests.ps.jobs import FAST, in_thread, spec_of
+from tests.ps.jobs import FAST, in_thread, shut_down, spec_of
 from tests.strategies.regression import batches
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory
@@ -28,8 +28,6 @@ from trainband.train import Trainer
 from trainband.train.hooks import Hook
 from trainband.train.session import MonitoredSession
 from trainband.wire.memory.transport import MemoryTransport
-from trainband.wire.messages import calls as m
-from trainband.wire.messages.codec import encode
 
 DATA = [list(batches(12, seed=seed)) for seed in range(3)]
 """Of each worker. A list can be iterated again, and its place is known."""
@@ -147,15 +145,9 @@ class Job:
         futures = [in_thread(lambda i=i: work(i), f"worker{i}") for i in range(len(self.spec.workers))]  # type: ignore[misc]
         found = [future.result(60.0) for future in futures]
         if crash:
-            self.shut_down()
+            shut_down(self.spec, self._transport)
         self.ends()
         return found[0]
-
-    def shut_down(self) -> None:
-        for task in self.spec.ps:
-            connection = self._transport.connect(self.spec.address(task), FAST)
-            connection.call("shutdown", encode(m.Shutdown("the test")), timeout_s=5.0)
-            connection.close()
 
     def ends(self) -> list[str]:
         return [future.result(30.0) for future in self._serving]

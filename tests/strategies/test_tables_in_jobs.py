@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 from numpy.typing import NDArray
-from tests.ps.jobs import FAST, in_thread, spec_of
+from tests.ps.jobs import FAST, in_thread, shut_down, spec_of
 
 from trainband import rows
 from trainband.cluster import Cluster, Task
@@ -21,8 +21,6 @@ from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
 from trainband.strategies import OneDevice, ParameterServer
 from trainband.train import Trainer
 from trainband.wire.memory.transport import MemoryTransport
-from trainband.wire.messages import calls as m
-from trainband.wire.messages.codec import encode
 
 DIM = 3
 KNOWN = 40
@@ -120,10 +118,7 @@ class Job:
 
     def shut_down(self) -> None:
         """Ends the ps of a job that fails."""
-        for task in self.spec.ps:
-            connection = self._transport.connect(self.spec.address(task), FAST)
-            connection.call("shutdown", encode(m.Shutdown("the test")), timeout_s=5.0)
-            connection.close()
+        shut_down(self.spec, self._transport)
         for future in self.serving:
             future.result(30.0)
 

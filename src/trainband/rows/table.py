@@ -50,13 +50,13 @@ class Table:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ModelError(f"the name of a table has letters, digits, '.', '_' and '-', not {self.name!r}")
+            raise ModelError(f"the name of a table has letters, digits, '.', '_' and '-' only, not {self.name!r}")
         for what, given, method in (
             ("optimizer", self.optimizer, "state"),
             ("initializer", self.initializer, "rows"),
             ("evict", self.evict, "expired"),
         ):
-            if given is not None and not (callable(getattr(given, method, None)) and hasattr(type(given), method)):
+            if given is not None and not hasattr(type(given), method):
                 raise ModelError(f"{what} of table {self.name!r} must be one of trainband.rows, not {given!r}")
         if not isinstance(self.admit, Admission | None):
             raise ModelError(f"admit of table {self.name!r} must be one of trainband.rows, not {self.admit!r}")

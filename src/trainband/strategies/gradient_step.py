@@ -85,13 +85,11 @@ def in_tree(plan: Plan, shards: Any) -> tuple[PyTree, PyTree]:
     return plan.variables.split([leaf.astype(variable.dtype) for leaf, variable in leaves])
 
 
-def in_blocks(plan: Plan, step: Step) -> tuple[jax.Array, Any, Any, Carry, PyTree]:
-    """Returns loss, gradient in blocks as sent, whether that is finite, carry and metrics; traceable."""
-    return _in_blocks(plan, step, ())
+def in_blocks(plan: Plan, step: Step, rows: PyTree = ()) -> tuple[jax.Array, Any, Any, Carry, PyTree]:
+    """Returns loss, gradient in blocks as sent, whether that is finite, carry and metrics; traceable.
 
-
-def _in_blocks(plan: Plan, step: Step, rows: PyTree) -> tuple[jax.Array, Any, Any, Carry, PyTree]:
-    """Like `in_blocks`; `rows` is the gradient of rows, which must be finite too."""
+    `rows`: the gradient of rows, which must be finite too.
+    """
     push_dtype = plan.description.push_dtype
     blocks = tuple(
         tuple(b.astype(narrow(block, push_dtype)) for b, block in zip(values, shard.blocks, strict=True))
@@ -142,7 +140,7 @@ class CompiledGradientStep:
                 step = step._replace(gradient=step.gradient.params)
             else:
                 step = gradient_of(params, state, carry, batch)
-            return *_in_blocks(plan, step, rows), rows
+            return *in_blocks(plan, step, rows), rows
 
         self._compute = jax.jit(on_mesh(compute, mesh))
         self._first_carry = jax.jit(gradient_of.first_carry)

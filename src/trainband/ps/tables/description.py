@@ -20,26 +20,19 @@ _CHOICES: dict[str, Any] = {
 }
 
 
+_CHOSEN = ("optimizer", "initializer", "admit", "evict")
+_PLAIN = ("name", "dim", "max_rows", "keep", "dtype", "rounding", "seed")
+
+
 def record_of(table: Table) -> TableRecord:
     """The record of a table.
 
     Raises:
       ModelError: its optimizer, initializer or a rule is not one of `trainband.rows`.
     """
-    return TableRecord(
-        name=table.name,
-        dim=table.dim,
-        optimizer=_choice(table, "optimizer", table.optimizer),
-        initializer=_choice(table, "initializer", table.initializer),
-        admit=None if table.admit is None else _choice(table, "admit", table.admit),
-        evict=None if table.evict is None else _choice(table, "evict", table.evict),
-        max_rows=table.max_rows,
-        keep=table.keep,
-        dtype=table.dtype,
-        rounding=table.rounding,
-        seed=table.seed,
-        ids=None if table.ids is None else str(table.ids),
-    )
+    plain: dict[str, Any] = {name: getattr(table, name) for name in _PLAIN}
+    chosen: dict[str, Any] = {what: _choice(table, what) for what in _CHOSEN}
+    return TableRecord(**plain, **chosen, ids=None if table.ids is None else str(table.ids))
 
 
 def table_of(record: TableRecord) -> Table:
@@ -48,23 +41,15 @@ def table_of(record: TableRecord) -> Table:
     Raises:
       ModelError: the record does not describe one.
     """
-    return Table(
-        record.name,
-        dim=record.dim,
-        optimizer=_chosen(record, record.optimizer),
-        initializer=_chosen(record, record.initializer),
-        admit=None if record.admit is None else _chosen(record, record.admit),
-        evict=None if record.evict is None else _chosen(record, record.evict),
-        max_rows=record.max_rows,
-        keep=record.keep,
-        dtype=record.dtype,
-        rounding=record.rounding,
-        seed=record.seed,
-        ids=None if record.ids is None else int(record.ids),
-    )
+    plain: dict[str, Any] = {name: getattr(record, name) for name in _PLAIN}
+    chosen: dict[str, Any] = {what: _chosen(record, what) for what in _CHOSEN}
+    return Table(**plain, **chosen, ids=None if record.ids is None else int(record.ids))
 
 
-def _choice(table: Table, what: str, chosen: Any) -> Choice:
+def _choice(table: Table, what: str) -> Choice | None:
+    chosen: Any = getattr(table, what)
+    if chosen is None:
+        return None
     kind = type(chosen).__name__
     if _CHOICES.get(kind) is not type(chosen):
         raise ModelError(
@@ -74,9 +59,14 @@ def _choice(table: Table, what: str, chosen: Any) -> Choice:
     return Choice(kind, {field.name: getattr(chosen, field.name) for field in fields(chosen)})
 
 
-def _chosen(record: TableRecord, choice: Choice) -> Any:
+def _chosen(record: TableRecord, what: str) -> Any:
+    choice: Choice | None = getattr(record, what)
+    if choice is None:
+        return None
     kind = _CHOICES.get(choice.kind)
-    names = set() if kind is None else {field.name for field in fields(kind)}
-    if kind is None or set(choice.settings) - names:
+    if kind is None:
         raise ModelError(f"table {record.name!r} asks for {choice.kind!r}, which trainband.rows does not have.")
-    return kind(**choice.settings)
+    try:
+        return kind(**choice.settings)
+    except TypeError as exc:
+        raise ModelError(f"the {what} of table {record.name!r} has invalid settings: {exc}.") from None

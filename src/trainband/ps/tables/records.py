@@ -141,7 +141,7 @@ class Records:
         self.columns = [table[name] for name in self._type.names or () if name.startswith("column_")]
 
     def _release(self) -> None:
-        """Lets go of the views of the mapping, which cannot be extended as long as they exist."""
+        """Drops the views of the mapping, which cannot be extended as long as they exist."""
         self.ids = self.heads = np.empty(0, np.uint64)
         self.uses = self.steps = np.empty(0, np.uint32)
         self.columns = []
