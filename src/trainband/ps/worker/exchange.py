@@ -227,7 +227,7 @@ class Exchanger:
         self._in_flight = False
         begin = self._membership.runtime.clock()
         exchange = self._collect("the answer to a push")
-        self._membership.times.received_bytes += _bytes_of(exchange.params)
+        self._membership.times.received_bytes += _bytes_of((*exchange.params, *exchange.rows))
         self._record_times(begin)
         return exchange
 
